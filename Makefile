@@ -1,0 +1,45 @@
+# A fresh clone needs nothing but Python 3.10 or newer and make: each target sets itself up.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+RESULTS ?= results
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow check format docs clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
+	touch $(INSTALLED)
+
+install: $(INSTALLED)  ## a virtual environment with everything
+
+demo: $(INSTALLED)  ## the main job: a campaign of 5 runs on this machine, checked and reported
+	$(BIN)/fourmin run --results-dir $(RESULTS)
+	$(BIN)/fourmin validate $(RESULTS)
+	$(BIN)/fourmin report $(RESULTS)
+
+test: $(INSTALLED)  ## the tests, without the slow ones
+	$(BIN)/pytest -m 'not slow' --cov --cov-report=term --cov-fail-under=90
+
+test-slow: $(INSTALLED)  ## the slow tests alone
+	$(BIN)/pytest -m slow
+
+check: $(INSTALLED)  ## linters, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(INSTALLED)  ## put the source in form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: $(INSTALLED)  ## write the generated pages anew
+	$(BIN)/python -m fourmin.rules.pages
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

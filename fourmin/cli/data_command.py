@@ -1,0 +1,172 @@
+"""`fourmin data`: verify a dataset and write its manifest."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rich.console import Console
+
+    from fourmin.datasets.check import CheckReport
+
+app = typer.Typer(help="Write or verify a dataset and its manifest.", no_args_is_help=True)
+
+NAMES_SHOWN = 20
+
+
+@app.callback()
+def main() -> None:
+    """Write or verify a dataset and its manifest."""
+
+
+@app.command()
+def check(
+    data_dir: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder that holds train/ and val/.")
+    ],
+    benchmark: Annotated[
+        str | None,
+        typer.Option(help="Compare the tree with this benchmark's dataset.", metavar="NAME"),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that decode. Default: one a core.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Read, hash and decode every image of DIR once, and write its manifest when it is clean.
+
+    Exit code 0: the tree is clean (and is the benchmark's); 2: it is not.
+    """
+    from rich.console import Console
+
+    from fourmin.datasets.check import check_tree, compare_with_benchmark
+
+    expected: Mapping[str, Any] = {}
+    if benchmark is not None:
+        from fourmin.ruleset import load_ruleset
+
+        expected = load_ruleset().benchmark(benchmark).dataset
+    console = Console(stderr=True)
+    with _Bar(console, shown=not as_json and console.is_terminal) as bar:
+        report = check_tree(
+            data_dir,
+            workers,
+            bar.update,
+            allowed_in_both=expected.get("in_both_splits", ()),
+        )
+    differences = (
+        compare_with_benchmark(report.manifest, expected) if report.manifest is not None else []
+    )
+    if as_json:
+        sys.stdout.write(
+            json.dumps(report.to_json() | {"benchmark": benchmark, "differences": differences})
+            + "\n"
+        )
+    else:
+        _render(report, benchmark, differences, Console())
+    if report.problems or differences:
+        raise typer.Exit(2)
+
+
+class _Bar:
+    """A progress bar with images a second and the time left, or nothing at all."""
+
+    def __init__(self, console: Console, shown: bool) -> None:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeRemainingColumn,
+        )
+
+        self._progress = Progress(
+            TextColumn("checking"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]} images/s, time left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not shown,
+        )
+        self._task = self._progress.add_task("check", total=None, rate="-")
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def update(self, done: int, total: int) -> None:
+        task = self._progress.tasks[0]
+        rate = "-" if not task.speed else f"{task.speed:,.0f}"
+        self._progress.update(self._task, completed=done, total=total, rate=rate)
+
+
+def _render(
+    report: CheckReport, benchmark: str | None, differences: list[str], console: Console
+) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None)
+    rows = [
+        ("folder", escape(str(report.data_dir))),
+        ("training images", f"{report.images['train']:,}"),
+        ("validation images", f"{report.images['val']:,}"),
+        ("classes", f"{report.classes:,}"),
+        ("size", f"{report.total_bytes / 1e9:,.3f} GB"),
+        ("time", _pace(report)),
+    ]
+    for note in report.notes.values():
+        names = ", ".join(escape(name) for name in note.examples)
+        more = ", ..." if note.count > len(note.examples) else ""
+        rows.append(("note", f"{note.count:,} {note.text}: {names}{more}"))
+    if report.manifest is not None:
+        rows += [
+            ("manifest", escape(str(report.manifest_path))),
+            ("train digest", report.manifest.digest("train")),
+            ("val digest", report.manifest.digest("val")),
+        ]
+    for name, value in rows:
+        table.add_row(name, value)
+    console.print(table)
+    _render_trouble(report, benchmark, differences, lambda text: console.print(escape(text)))
+
+
+def _pace(report: CheckReport) -> str:
+    count = sum(report.images.values())
+    return f"{report.seconds:,.1f} s ({count / max(report.seconds, 1e-9):,.0f} images/s)"
+
+
+def _render_trouble(
+    report: CheckReport,
+    benchmark: str | None,
+    differences: list[str],
+    say: Callable[[str], None],
+) -> None:
+    if report.problems:
+        say(f"\nNo manifest was written: {len(report.problems):,} problems.")
+        for problem in report.problems[:NAMES_SHOWN]:
+            say(f"  {problem.path}: {problem.reason}")
+        if len(report.problems) > NAMES_SHOWN:
+            say(f"  and {len(report.problems) - NAMES_SHOWN:,} more (all of them with --json)")
+        say("Put these right, or fetch the files again, then run the check again.")
+        return
+    if differences:
+        say(f"\nThe tree is readable, but it is not the dataset of {benchmark}:")
+        for difference in differences:
+            say(f"  {difference}")
+    elif benchmark is not None:
+        say(f"\nThe tree is the dataset of {benchmark}, as far as the benchmark states it.")
+    else:
+        say("\nThe tree is clean.")

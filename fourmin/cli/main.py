@@ -1,0 +1,59 @@
+"""The command `fourmin`: its sub-commands, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fourmin import __version__
+from fourmin.cli import data_command, presets_command, report_command, rules_command
+from fourmin.cli import run_command, validate_command
+from fourmin.cli.output import print_error
+from fourmin.errors import INTERRUPTED, FourminError
+
+app = typer.Typer(
+    name="fourmin",
+    help="Measure time to train to a fixed accuracy, and leave a result that can be checked.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("run")(run_command.run)
+app.command("validate")(validate_command.validate)
+app.command("report")(report_command.report)
+app.command("presets")(presets_command.presets)
+app.command("rules")(rules_command.rules)
+app.add_typer(data_command.app, name="data")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fourmin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version.")
+    ] = False,
+) -> None:
+    """Measure time to train to a fixed accuracy, and leave a result that can be checked."""
+
+
+def main() -> None:
+    """Run the command line; an expected failure ends with one screen of text, not a traceback."""
+    try:
+        app()
+    except FourminError as error:
+        print_error(error)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # The reader of our output has gone, as `| head` does; that is no error of ours.
+        sys.stderr.close()
+        sys.exit(0)

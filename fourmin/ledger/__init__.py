@@ -1,0 +1,1 @@
+"""The ledger: what was planned, tried and left, in a chain that only grows."""

@@ -1,0 +1,294 @@
+"""A campaign on disk: the registered plan, its ledger, and the order in which they are written.
+
+Whatever the ledger vouches for is written first under a pending name, then recorded, then
+renamed. So a file that stands under its final name without a record was never written by this
+tool, and a kill between the two steps is mended by `recover`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from fourmin.canonical import loads_strict, sha256_hex
+from fourmin.config import Configuration
+from fourmin.errors import FourminError
+from fourmin.files import append_line, drop_torn_line, json_bytes, sync_folder, write_durably
+from fourmin.ledger import chain
+from fourmin.ledger.known import KnownCampaign, remember
+from fourmin.ledger.seeds import assign_seeds, new_beacon
+
+CAMPAIGN_FILE = "campaign.json"
+LEDGER_FILE = "ledger.jsonl"
+SUMMARY_FILE = "summary.json"
+RESULT_FILE = "result.json"
+EVENTS_FILE = "events.log"
+PENDING = ".pending"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What campaign.json registers before anything runs. It holds no seed and no beacon."""
+
+    ruleset: str
+    benchmark: str
+    practice: bool
+    runs: int
+    submitter: str
+    system_name: str
+    system_digest: str
+    package_digest: str
+    dataset: Mapping[str, Any]
+    configuration: Configuration
+    settings: tuple[str, ...]
+    earlier_campaigns: tuple[KnownCampaign, ...]
+
+    def to_json(self, created_ms: int) -> dict[str, Any]:
+        """The content of campaign.json."""
+        return {
+            "schema_version": 1,
+            "ruleset": self.ruleset,
+            "benchmark": self.benchmark,
+            "division": self.configuration.division,
+            "practice": self.practice,
+            "preset": self.configuration.preset,
+            "settings": list(self.settings),
+            "runs": self.runs,
+            "submitter": self.submitter,
+            "system": self.system_name,
+            "system_digest": self.system_digest,
+            "package_digest": self.package_digest,
+            "dataset": dict(self.dataset),
+            "configuration": self.configuration.to_json(),
+            "configuration_digest": self.configuration.digest(),
+            "earlier_campaigns": [
+                known.to_json() for known in self.earlier_campaigns if not known.practice
+            ],
+            "practice_campaigns": sum(known.practice for known in self.earlier_campaigns),
+            "created_ms": created_ms,
+        }
+
+
+@dataclass
+class Slot:
+    """One run of the plan as the ledger tells it."""
+
+    run: int
+    seed: int
+    attempts: int = 0
+    started: bool = False
+    status: str | None = None
+
+
+class Campaign:
+    """An open or closed campaign in its folder. The writing methods need the campaign's lock."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open an existing campaign.
+
+        Raises FourminError when the folder is not one, or its ledger is broken.
+        """
+        self.folder = folder
+        try:
+            plan_bytes = (folder / CAMPAIGN_FILE).read_bytes()
+            ledger_bytes = (folder / LEDGER_FILE).read_bytes()
+            self.plan: Mapping[str, Any] = loads_strict(plan_bytes)
+            self.configuration = Configuration.from_json(self.plan["configuration"])
+            self.entries, problems = chain.parse(ledger_bytes)
+            self.practice = bool(self.plan["practice"])
+            self.benchmark = str(self.plan["benchmark"])
+        except (OSError, ValueError, KeyError, TypeError, FourminError) as error:
+            raise FourminError(
+                f"{folder} is not a campaign that can go on",
+                f"{type(error).__name__}: {error}",
+                "name a folder that `fourmin run` made, such as results/<campaign>",
+            ) from None
+        self.digest = sha256_hex(plan_bytes)
+        opening = self.entries[0].data if self.entries else {}
+        if problems or opening.get("campaign_sha256") != self.digest:
+            detail = f"line {problems[0].line}: {problems[0].message}" if problems else "no record"
+            raise FourminError(
+                f"the ledger of {folder} is broken", detail, "see what `fourmin validate` says"
+            )
+
+    @classmethod
+    def create(cls, results_folder: Path, plan: Plan) -> Campaign:
+        """Register `plan` in a new folder: plan, opening record and assigned seeds at once.
+
+        The folder appears complete under its final name or not at all.
+        """
+        now = time.time_ns() // 1_000_000
+        stamp = datetime.fromtimestamp(now / 1000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        kind = "practice-" if plan.practice else ""
+        name = f"{kind}{plan.configuration.preset}-{stamp}-{secrets.token_hex(3)}"
+        hidden = results_folder / f".{name}.new"
+        hidden.mkdir(parents=True)
+        try:
+            plan_bytes = json_bytes(plan.to_json(now))
+            digest = sha256_hex(plan_bytes)
+            write_durably(hidden / CAMPAIGN_FILE, plan_bytes)
+            beacon = new_beacon()
+            opening = chain.encode(
+                0, "campaign-open", now, chain.GENESIS, {"campaign_sha256": digest}
+            )
+            seeds = chain.encode(
+                1,
+                "seeds-assigned",
+                now,
+                sha256_hex(opening),
+                {
+                    "beacon": beacon,
+                    "registration": "self",
+                    "seeds": assign_seeds(beacon, digest, plan.runs),
+                },
+            )
+            write_durably(hidden / LEDGER_FILE, opening + b"\n" + seeds + b"\n")
+            os.rename(hidden, results_folder / name)
+            sync_folder(results_folder)
+        except BaseException:
+            shutil.rmtree(hidden, ignore_errors=True)
+            raise
+        campaign = cls(results_folder / name)
+        campaign.remember()
+        return campaign
+
+    @classmethod
+    def reopen(cls, folder: Path) -> Campaign:
+        """Open a campaign to go on with it, and mend what a kill or a power cut left half done.
+
+        A last ledger line without its line end was never durable, so nothing was done on its
+        strength: it is dropped. Raises FourminError as the constructor does.
+        """
+        ledger = folder / LEDGER_FILE
+        if ledger.is_file():
+            drop_torn_line(ledger)
+        campaign = cls(folder)
+        campaign.recover()
+        return campaign
+
+    @property
+    def head(self) -> str:
+        """SHA-256 of the ledger's last line."""
+        return self.entries[-1].sha256
+
+    @property
+    def closed(self) -> bool:
+        """Whether the ledger has been closed or abandoned."""
+        return self.entries[-1].kind in ("campaign-close", "campaign-abandon")
+
+    def run_folder(self, run: int) -> Path:
+        """The folder of run `run` (from 1)."""
+        return self.folder / f"run-{run}"
+
+    def slots(self) -> list[Slot]:
+        """All runs of the plan in order, with what the ledger says of each."""
+        seeds = next(e.data["seeds"] for e in self.entries if e.kind == "seeds-assigned")
+        slots = [Slot(run, seed) for run, seed in enumerate(seeds, start=1)]
+        for entry in self.entries:
+            if not entry.kind.startswith("run-"):
+                continue
+            slot = slots[entry.data["run"] - 1]
+            if entry.kind == "run-intent":
+                slot.attempts += 1
+            elif entry.kind == "run-start":
+                slot.started = True
+            elif entry.kind == "run-result":
+                slot.status = str(entry.data["status"])
+        return slots
+
+    def intend(self, slot: Slot) -> int:
+        """Record that `slot` is about to be tried; returns the attempt's number, from 1.
+
+        The log of an attempt that never started is kept beside, and the intent names it.
+        """
+        folder = self.run_folder(slot.run)
+        folder.mkdir(exist_ok=True)
+        data: dict[str, Any] = {"run": slot.run, "attempt": slot.attempts + 1, "seed": slot.seed}
+        events = folder / EVENTS_FILE
+        if events.exists():
+            kept = folder / f"events.attempt-{slot.attempts}.log"
+            data["earlier_events_sha256"] = sha256_hex(events.read_bytes())
+            os.rename(events, kept)
+            sync_folder(folder)
+        self._append("run-intent", data)
+        return slot.attempts + 1
+
+    def start(self, slot: Slot, attempt: int) -> None:
+        """Record, and make durable, that the first batch of `slot` is about to be read."""
+        self._append("run-start", {"run": slot.run, "attempt": attempt})
+
+    def finish(self, slot: Slot, attempt: int, status: str, result: Mapping[str, Any]) -> None:
+        """Record the outcome of `slot`: result.json, and the SHA-256 of it and of events.log."""
+        folder = self.run_folder(slot.run)
+        data = json_bytes(result)
+        write_durably(folder / (RESULT_FILE + PENDING), data)
+        self._append(
+            "run-result",
+            {
+                "run": slot.run,
+                "attempt": attempt,
+                "status": status,
+                "events_sha256": sha256_hex((folder / EVENTS_FILE).read_bytes()),
+                "result_sha256": sha256_hex(data),
+            },
+        )
+        self._settle(folder / RESULT_FILE)
+
+    def close(self, summary: Mapping[str, Any]) -> None:
+        """Record the benchmark result and end the ledger."""
+        data = json_bytes(summary)
+        write_durably(self.folder / (SUMMARY_FILE + PENDING), data)
+        self._append("campaign-close", {"summary_sha256": sha256_hex(data)})
+        self._settle(self.folder / SUMMARY_FILE)
+        self.remember()
+
+    def recover(self) -> None:
+        """Finish what a kill left between a record and the renaming of its file.
+
+        A pending file that no record vouches for is removed: the step that wrote it is done
+        again.
+        """
+        recorded = {
+            entry.data.get(name)
+            for entry in self.entries
+            for name in ("result_sha256", "summary_sha256")
+        }
+        for pending in [*self.folder.glob(f"*{PENDING}"), *self.folder.glob(f"run-*/*{PENDING}")]:
+            if sha256_hex(pending.read_bytes()) in recorded:
+                self._settle(pending.with_name(pending.name[: -len(PENDING)]))
+            else:
+                pending.unlink()
+
+    def remember(self) -> None:
+        """Tell this machine's memory of campaigns the present head."""
+        remember(KnownCampaign(self.digest, self.benchmark, self.practice, self.head))
+
+    @staticmethod
+    def _settle(path: Path) -> None:
+        os.replace(path.with_name(path.name + PENDING), path)
+        sync_folder(path.parent)
+
+    def _append(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Append one record and make it durable before anything else happens."""
+        last = self.entries[-1]
+        now = max(time.time_ns() // 1_000_000, last.time_ms)
+        line = chain.encode(last.index + 1, kind, now, last.sha256, data)
+        append_line(self.folder / LEDGER_FILE, line)
+        self.entries.append(
+            chain.Entry(
+                line=last.line + 1,
+                index=last.index + 1,
+                kind=kind,
+                time_ms=now,
+                previous=last.sha256,
+                data=dict(data),
+                sha256=sha256_hex(line),
+            )
+        )

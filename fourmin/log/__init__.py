@@ -1,0 +1,1 @@
+"""The event log: keys, writer, a reader for every dialect of MLPerf logs, and the timeline."""

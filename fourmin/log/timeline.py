@@ -1,0 +1,407 @@
+"""What happened in a run, from its event log alone: own and foreign logs of every dialect."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fourmin.canonical import JSON
+from fourmin.log import keys
+from fourmin.log.reader import EventLog
+from fourmin.log.records import MLP, Record
+
+_INTERVAL_KEYS = frozenset(
+    (
+        keys.EVAL_START,
+        keys.EVAL_STOP,
+        keys.EPOCH_START,
+        keys.EPOCH_STOP,
+        keys.BLOCK_START,
+        keys.BLOCK_STOP,
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A pair of *_start and *_stop records; `stop_ms` and `stop_line` are None while it is open.
+
+    `epoch` is epoch_num, for a block first_epoch_num; `epoch_count` only a block's.
+    """
+
+    epoch: float | None
+    epoch_count: float | None
+    start_ms: float | None
+    start_line: int
+    stop_ms: float | None
+    stop_line: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One eval_accuracy record.
+
+    `accuracy` is the number as logged (a fraction in every round of MLPerf; never rescaled), or
+    None where the value is no finite number; `value` is what was logged. `samples` is
+    samples_count, from this record or its evaluation's eval_start or eval_stop. `start_ms` and
+    `stop_ms` are those of the evaluation, where it was logged.
+    """
+
+    epoch: float | None
+    accuracy: float | None
+    value: JSON
+    time_ms: float | None
+    samples: JSON
+    line: int
+    start_ms: float | None
+    stop_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardStep:
+    """A record whose time lies `by_ms` before the record's before it."""
+
+    line: int
+    key: str
+    by_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSample:
+    """Both clocks as read for one record, in ms (this project's own logs)."""
+
+    line: int
+    time_ms: float
+    monotonic_ms: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Typed access to an event log. Build it with `Timeline.from_log`.
+
+    Keys are those of `fourmin.log.keys`; v0.5's names are found under the later ones. Where a
+    key occurs more often than it should, every occurrence stays in `all(key)` and `count(key)`.
+    """
+
+    log: EventLog
+    evaluations: tuple[Evaluation, ...]
+    eval_intervals: tuple[Interval, ...]
+    epoch_intervals: tuple[Interval, ...]
+    block_intervals: tuple[Interval, ...]
+    hyperparameters: dict[str, JSON]
+    """Each hyperparameter that was logged, with its first value."""
+    conflicts: dict[str, tuple[JSON, ...]]
+    """Hyperparameters that were logged with several values: the distinct ones, in file order."""
+    backward_steps: tuple[BackwardStep, ...]
+    _by_key: dict[str, list[Record]] = field(repr=False)
+
+    @classmethod
+    def from_log(cls, log: EventLog) -> Timeline:
+        """The timeline of any log, however broken; never raises."""
+        by_key: dict[str, list[Record]] = {}
+        evals = _Pairing(keys.EVAL_START, keys.EVAL_STOP)
+        epochs = _Pairing(keys.EPOCH_START, keys.EPOCH_STOP)
+        blocks = _Pairing(keys.BLOCK_START, keys.BLOCK_STOP)
+        accuracies: list[tuple[Record, _OpenInterval | None]] = []
+        for record in log.records:
+            name = record.key
+            if record.dialect == MLP:
+                name = keys.V05_ALIASES.get(name, name)
+            same_key = by_key.get(name)
+            if same_key is None:
+                by_key[name] = [record]
+            else:
+                same_key.append(record)
+            if name == keys.EVAL_ACCURACY:
+                accuracies.append((record, evals.around(record)))
+            elif name in _INTERVAL_KEYS:
+                for pairing in (evals, epochs, blocks):
+                    pairing.add(name, record)
+        hyperparameters, conflicts = _hyperparameters(by_key)
+        return cls(
+            log=log,
+            evaluations=tuple(_evaluation(*accuracy) for accuracy in accuracies),
+            eval_intervals=evals.intervals(),
+            epoch_intervals=epochs.intervals(),
+            block_intervals=blocks.intervals(),
+            hyperparameters=hyperparameters,
+            conflicts=conflicts,
+            backward_steps=tuple(_backward_steps(log.records)),
+            _by_key=by_key,
+        )
+
+    def all(self, key: str) -> tuple[Record, ...]:
+        """Every record of a key, in file order."""
+        return tuple(self._by_key.get(key, ()))
+
+    def count(self, key: str) -> int:
+        """How often a key occurs."""
+        return len(self._by_key.get(key, ()))
+
+    def first(self, key: str) -> Record | None:
+        """The first record of a key."""
+        records = self._by_key.get(key)
+        return records[0] if records else None
+
+    def last(self, key: str) -> Record | None:
+        """The last record of a key."""
+        records = self._by_key.get(key)
+        return records[-1] if records else None
+
+    def value(self, key: str) -> JSON:
+        """The value of the key's first record, None where there is none."""
+        record = self.first(key)
+        return None if record is None else record.value
+
+    def values(self, key: str) -> tuple[JSON, ...]:
+        """The distinct values of a key, in file order (1 and 1.0 are one value, 1 and true not)."""
+        return _distinct(record.value for record in self._by_key.get(key, ()))
+
+    @property
+    def init_start_ms(self) -> float | None:
+        """When the first init_start was logged (every process of some submissions logs one)."""
+        return _time(self.first(keys.INIT_START))
+
+    @property
+    def init_stop_ms(self) -> float | None:
+        """When the last init_stop was logged."""
+        return _time(self.last(keys.INIT_STOP))
+
+    @property
+    def run_start_ms(self) -> float | None:
+        """When the first run_start was logged."""
+        return _time(self.first(keys.RUN_START))
+
+    @property
+    def run_stop_ms(self) -> float | None:
+        """When the last run_stop was logged."""
+        return _time(self.last(keys.RUN_STOP))
+
+    @property
+    def time_to_train_ms(self) -> float | None:
+        """From the first run_start to the last run_stop, negative if the log says so."""
+        start, stop = self.run_start_ms, self.run_stop_ms
+        return None if start is None or stop is None else stop - start
+
+    @property
+    def status(self) -> str | None:
+        """The status of the last run_stop as logged, None where there is none.
+
+        Where only v0.5's `success` is logged: "success" or "aborted".
+        """
+        record = self.last(keys.RUN_STOP)
+        if record is None:
+            return None
+        status = record.metadata.get(keys.STATUS)
+        if status is None and isinstance(record.value, dict):
+            status = record.value.get(keys.STATUS)
+            if status is None and "success" in record.value:
+                return keys.SUCCESS if record.value["success"] is True else keys.ABORTED
+        return status if isinstance(status, str) else None
+
+    @property
+    def submission(self) -> dict[str, JSON]:
+        """The submission_* keys that were logged, with their first values."""
+        return {key: self.value(key) for key in keys.SUBMISSION_KEYS if self.count(key)}
+
+    @property
+    def global_batch_size(self) -> JSON:
+        """As logged first."""
+        return self.value(keys.GLOBAL_BATCH_SIZE)
+
+    @property
+    def train_samples(self) -> JSON:
+        """As logged first."""
+        return self.value(keys.TRAIN_SAMPLES)
+
+    @property
+    def eval_samples(self) -> JSON:
+        """As logged first."""
+        return self.value(keys.EVAL_SAMPLES)
+
+    @property
+    def seeds(self) -> tuple[JSON, ...]:
+        """The distinct seeds, in file order."""
+        return self.values(keys.SEED)
+
+    @property
+    def epochs_started(self) -> tuple[float | None, ...]:
+        """epoch_num of every epoch_start, in file order."""
+        return tuple(interval.epoch for interval in self.epoch_intervals)
+
+    @property
+    def epochs_stopped(self) -> tuple[float | None, ...]:
+        """epoch_num of every epoch_stop, in file order."""
+        return tuple(_epoch(record) for record in self._by_key.get(keys.EPOCH_STOP, ()))
+
+    @property
+    def clock_samples(self) -> tuple[ClockSample, ...]:
+        """Every record that carries both clocks."""
+        return tuple(
+            ClockSample(record.line, record.time_ms, monotonic)
+            for record in self.log.records
+            if record.time_ms is not None
+            and (monotonic := _number(record.metadata.get(keys.MONOTONIC_MS))) is not None
+        )
+
+    def first_reaching(
+        self, target: float, scheduled: Callable[[Evaluation], bool] | None = None
+    ) -> Evaluation | None:
+        """The first evaluation with an accuracy of at least `target`.
+
+        With `scheduled`, only of those for which it is true.
+        """
+        for evaluation in self.evaluations:
+            if (
+                evaluation.accuracy is not None
+                and evaluation.accuracy >= target
+                and (scheduled is None or scheduled(evaluation))
+            ):
+                return evaluation
+        return None
+
+
+class _OpenInterval:
+    """An interval that may still get its stop."""
+
+    __slots__ = ("epoch", "start", "stop")
+
+    def __init__(self, start: Record) -> None:
+        self.start = start
+        self.stop: Record | None = None
+        self.epoch = _epoch(start)
+
+    def closed(self) -> Interval:
+        return Interval(
+            epoch=self.epoch,
+            epoch_count=_number(self.start.metadata.get(keys.EPOCH_COUNT)),
+            start_ms=self.start.time_ms,
+            start_line=self.start.line,
+            stop_ms=_time(self.stop),
+            stop_line=None if self.stop is None else self.stop.line,
+        )
+
+
+class _Pairing:
+    """Pairs every start with a later stop of the same epoch.
+
+    A stop without an epoch ends the newest interval that is still open; one whose epoch no open
+    interval has is left out.
+    """
+
+    def __init__(self, start_key: str, stop_key: str) -> None:
+        self._start_key = start_key
+        self._stop_key = stop_key
+        self._all: list[_OpenInterval] = []
+        self._open: list[_OpenInterval] = []
+        self._open_by_epoch: dict[float | None, list[_OpenInterval]] = {}
+        self._latest_by_epoch: dict[float | None, _OpenInterval] = {}
+
+    def add(self, name: str, record: Record) -> None:
+        """Takes the next record of the file."""
+        if name == self._start_key:
+            interval = _OpenInterval(record)
+            self._all.append(interval)
+            self._open.append(interval)
+            self._open_by_epoch.setdefault(interval.epoch, []).append(interval)
+            self._latest_by_epoch[interval.epoch] = interval
+        elif name == self._stop_key:
+            epoch = _epoch(record)
+            waiting = self._open if epoch is None else self._open_by_epoch.get(epoch)
+            while waiting:
+                interval = waiting.pop()
+                if interval.stop is None:
+                    interval.stop = record
+                    break
+
+    def around(self, record: Record) -> _OpenInterval | None:
+        """The interval that a record within or right after it belongs to."""
+        epoch = _epoch(record)
+        if epoch is not None and epoch in self._latest_by_epoch:
+            return self._latest_by_epoch[epoch]
+        latest = self._all[-1] if self._all else None
+        return latest if latest is None or epoch is None or latest.epoch is None else None
+
+    def intervals(self) -> tuple[Interval, ...]:
+        return tuple(interval.closed() for interval in self._all)
+
+
+def _evaluation(record: Record, interval: _OpenInterval | None) -> Evaluation:
+    value = record.value
+    if isinstance(value, dict) and "value" in value:  # v0.5: {"epoch": .., "value": ..}
+        value = value["value"]
+    start = None if interval is None else interval.start
+    stop = None if interval is None else interval.stop
+    counts = [
+        item.metadata.get(keys.SAMPLES_COUNT) for item in (record, stop, start) if item is not None
+    ]
+    return Evaluation(
+        epoch=_epoch(record),
+        accuracy=_number(value),
+        value=record.value,
+        time_ms=record.time_ms,
+        samples=next((count for count in counts if count is not None), None),
+        line=record.line,
+        start_ms=_time(start),
+        stop_ms=_time(stop),
+    )
+
+
+def _time(record: Record | None) -> float | None:
+    return None if record is None else record.time_ms
+
+
+def _number(value: JSON) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _epoch(record: Record) -> float | None:
+    """The epoch a record belongs to, from the metadata or where v0.5 put it: the value."""
+    metadata = record.metadata
+    for name in (keys.EPOCH_NUM, "epoch", keys.FIRST_EPOCH_NUM):
+        if name in metadata:
+            return _number(metadata[name])
+    if record.dialect == MLP:
+        if isinstance(record.value, dict):
+            return _number(record.value.get("epoch"))
+        if record.key != keys.EVAL_ACCURACY:
+            return _number(record.value)
+    return None
+
+
+def _distinct(values: Iterable[JSON]) -> tuple[JSON, ...]:
+    """The distinct values in order; linear. 1 and 1.0 are one value, 1 and true are two."""
+    found: dict[str, JSON] = {}
+    for value in values:
+        number = _number(value)
+        whole = number is not None and number == int(number)
+        spelling = (
+            str(int(number)) if whole and number is not None else json.dumps(value, sort_keys=True)
+        )
+        found.setdefault(spelling, value)
+    return tuple(found.values())
+
+
+def _hyperparameters(
+    by_key: dict[str, list[Record]],
+) -> tuple[dict[str, JSON], dict[str, tuple[JSON, ...]]]:
+    values: dict[str, JSON] = {}
+    conflicts: dict[str, tuple[JSON, ...]] = {}
+    for key in keys.HYPERPARAMETERS:
+        if key in by_key:
+            distinct = _distinct(record.value for record in by_key[key])
+            values[key] = distinct[0]
+            if len(distinct) > 1:
+                conflicts[key] = distinct
+    return values, conflicts
+
+
+def _backward_steps(records: Iterable[Record]) -> Iterator[BackwardStep]:
+    before = 0.0
+    for record in records:
+        time_ms = record.time_ms
+        if time_ms is not None:
+            if time_ms < before:
+                yield BackwardStep(record.line, record.key, before - time_ms)
+            before = time_ms

@@ -1,0 +1,228 @@
+"""From a preset and a user's options to a plan that can be registered.
+
+Everything that can be refused is refused here, before a folder appears or a worker starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fourmin.config import Configuration, parse_settings
+from fourmin.datasets import digits
+from fourmin.datasets.check import compare_with_benchmark
+from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
+from fourmin.errors import FourminError
+from fourmin.files import ensure_writable_folder
+from fourmin.launch.execute import Materials
+from fourmin.ledger.campaign import Campaign, Plan
+from fourmin.ledger.known import earlier_campaigns
+from fourmin.presets import load_preset
+from fourmin.ruleset import CURRENT, Benchmark, load_ruleset
+from fourmin.system.capture import capture_system, system_digest
+from fourmin.system.hardware import usable_gpus
+from fourmin.system.software import installed_version, package_digest
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for. None means that the preset decides."""
+
+    preset: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Configuration fields that have an option of their own; None where it was not given."""
+    settings: Sequence[str] = ()
+    """`--set` options, as written."""
+    practice: bool = False
+    runs: int | None = None
+    data_dir: Path | None = None
+    results_dir: Path = Path("results")
+    submitter: str = "self"
+    system_name: str = ""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A plan that may be registered, and what its runs need beside it."""
+
+    plan: Plan
+    materials: Materials
+
+
+def resolve_configuration(request: Request) -> Configuration:
+    """The whole configuration that `request` means on this machine, checked.
+
+    Raises FourminError for an unknown preset, key or value, or a batch that does not fit.
+    """
+    preset = load_preset(request.preset)
+    options = {name: value for name, value in request.options.items() if value is not None}
+    settings = parse_settings(request.settings)
+    twice = sorted(set(options) & set(settings))
+    if twice:
+        raise FourminError(f"{twice[0]} is given by an option and by --set: which one?")
+    changes = {**options, **settings}
+    configuration = preset.with_overrides(changes).resolved(
+        usable_gpus(), keep_workers="procs_per_node" in changes
+    )
+    configuration.check()
+    benchmark = load_ruleset().benchmark(configuration.benchmark)
+    if configuration.steps_per_epoch(benchmark.train_samples) == 0 and not request.practice:
+        raise FourminError(
+            f"a global batch of {configuration.global_batch_size} is larger than the "
+            f"{benchmark.train_samples} training images of {benchmark.name}"
+        )
+    _check_counts_only_in_practice(request, configuration, benchmark)
+    return configuration
+
+
+def prepare(request: Request) -> Prepared:
+    """Resolve `request`, find its data and look at this machine.
+
+    Raises FourminError for whatever is missing or does not fit.
+    """
+    configuration = resolve_configuration(request)
+    benchmark = load_ruleset().benchmark(configuration.benchmark)
+    _check_requirements(configuration)
+    ensure_writable_folder(request.results_dir, "results folder")
+    data_dir, manifest_path = locate_data(benchmark, request.data_dir)
+    manifest = Manifest.load(manifest_path)
+    dataset = describe_dataset(manifest)
+    differences = compare_with_benchmark(manifest, benchmark.dataset)
+    if differences and not request.practice:
+        raise FourminError(
+            f"{data_dir} is not the dataset of benchmark {benchmark.name}",
+            "; ".join(differences),
+            "name the right tree with --data-dir, or run with --practice (which never counts)",
+        )
+    system = capture_system()
+    plan = Plan(
+        ruleset=CURRENT,
+        benchmark=benchmark.name,
+        practice=request.practice,
+        runs=request.runs or benchmark.runs,
+        submitter=request.submitter,
+        system_name=request.system_name or default_system_name(system),
+        system_digest=system_digest(system),
+        package_digest=package_digest(),
+        dataset=dataset,
+        configuration=configuration,
+        settings=tuple(request.settings),
+        earlier_campaigns=tuple(earlier_campaigns(request.results_dir, benchmark.name)),
+    )
+    return Prepared(plan, Materials(data_dir, manifest_path, system))
+
+
+def go_on(folder: Path, data_dir: Path | None) -> tuple[Campaign, Materials]:
+    """Open a campaign to go on with it. The caller holds its lock.
+
+    Raises FourminError when it has ended, or when data, system or harness are no longer those
+    that were registered.
+    """
+    campaign = Campaign.reopen(folder)
+    if campaign.closed:
+        raise FourminError(
+            f"the campaign {folder} has ended",
+            "its ledger is closed, and nothing can be added",
+            "`fourmin report` shows its result; `fourmin run` starts another campaign",
+        )
+    benchmark = load_ruleset(campaign.plan["ruleset"]).benchmark(campaign.benchmark)
+    _check_requirements(campaign.configuration)
+    found, manifest = locate_data(benchmark, data_dir)
+    system = capture_system()
+    registered = {
+        "dataset": describe_dataset(Manifest.load(manifest)),
+        "system_digest": system_digest(system),
+        "package_digest": package_digest(),
+    }
+    changed = [name for name, value in registered.items() if campaign.plan[name] != value]
+    if changed:
+        raise FourminError(
+            f"the campaign {folder} cannot go on here",
+            f"no longer as registered: {', '.join(changed)}",
+            "restore what was changed, or start another campaign; this one stays unfinished",
+        )
+    return campaign, Materials(found, manifest, system)
+
+
+def describe_dataset(manifest: Manifest) -> dict[str, Any]:
+    """What campaign.json and the event log say of the data: counts and digests, no path."""
+    return {
+        "classes": len(manifest.class_names),
+        "train_samples": len(manifest.split("train")),
+        "eval_samples": len(manifest.split("val")),
+        "train_digest": manifest.digest("train"),
+        "eval_digest": manifest.digest("val"),
+    }
+
+
+def locate_data(benchmark: Benchmark, data_dir: Path | None) -> tuple[Path, Path]:
+    """The folder of a benchmark's images and their manifest. Raises FourminError."""
+    if data_dir is None:
+        if benchmark.dataset["name"] != "digits":
+            raise FourminError(
+                f"benchmark {benchmark.name} needs {benchmark.dataset['source']}",
+                "no --data-dir was given",
+                "--data-dir FOLDER with train/<class>/*.jpg and val/<class>/*.jpg, after "
+                "`fourmin data check FOLDER`",
+            )
+        data_dir = digits.ensure_digits()
+    manifest = data_dir / MANIFEST_NAME
+    if not data_dir.is_dir():
+        raise FourminError(f"no folder {data_dir}", next_step="name the data with --data-dir")
+    if not manifest.is_file():
+        raise FourminError(
+            f"{data_dir} has no manifest",
+            "a run reads the manifest and never scans the images",
+            f"`fourmin data check {data_dir}` writes it",
+        )
+    return data_dir, manifest
+
+
+def default_system_name(system: Mapping[str, Any]) -> str:
+    """A name from the hardware, such as `8xH100` or `2cpu`, where the user gave none."""
+    hardware = system["hardware"]
+    if hardware["accelerators"]:
+        first = hardware["accelerators"][0]
+        return f"{first['count']}x{first['model'].replace(' ', '-')}"
+    return f"{hardware['processor']['cpus']}cpu-{hardware['processor']['architecture']}"
+
+
+def _check_counts_only_in_practice(
+    request: Request, configuration: Configuration, benchmark: Benchmark
+) -> None:
+    if request.practice:
+        return
+    for option, given in (("--runs", request.runs), ("--max-steps", configuration.max_steps)):
+        if given is not None:
+            raise FourminError(
+                f"{option} needs --practice",
+                f"a campaign that counts has the benchmark's {benchmark.runs} whole runs",
+            )
+    if configuration.division == "closed":
+        violations = benchmark.closed_violations(configuration.to_json())
+        if violations:
+            raise FourminError(
+                "the closed division does not allow this configuration",
+                "; ".join(violations),
+                "--set division=open discloses it in the open division; --practice never counts",
+            )
+
+
+def _check_requirements(configuration: Configuration) -> None:
+    needed = ["torch", "numpy", "dali" if configuration.loader == "dali" else "torchvision"]
+    missing = [name for name in needed if installed_version(name) is None]
+    if missing:
+        raise FourminError(
+            f"training needs {', '.join(missing)}, not installed here",
+            "the plain installation validates and reports only",
+            "pip install 'fourmin[train]'",
+        )
+    gpus = usable_gpus()
+    if configuration.device == "cuda" and configuration.procs_per_node > gpus:
+        raise FourminError(
+            f"{configuration.procs_per_node} workers a node on GPUs, but {gpus} can be used here",
+            "each worker needs a GPU of its own",
+            f"--procs-per-node {gpus}" if gpus else "--set device=cpu",
+        )

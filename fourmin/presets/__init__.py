@@ -1,0 +1,39 @@
+"""Presets: plain functions that return a whole configuration, by name.
+
+A preset's docstring says in its first line what it is, and then where its settings come from
+and what of it was never run here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+from fourmin.config import Configuration
+from fourmin.errors import FourminError, list_names
+from fourmin.presets.digits import digits
+
+Preset = Callable[[], Configuration]
+
+PRESETS: dict[str, Preset] = {
+    "digits": digits,
+}
+
+DEFAULT = "digits"
+
+
+def load_preset(name: str) -> Configuration:
+    """The configuration of a preset. Raises FourminError, naming the known ones."""
+    if name not in PRESETS:
+        raise FourminError(
+            f"no preset {name!r}",
+            f"known: {list_names([*PRESETS])}",
+            "`fourmin presets` describes them",
+        )
+    return PRESETS[name]()
+
+
+def describe_preset(name: str) -> tuple[str, str]:
+    """The first line of a preset's description, and all of it."""
+    text = inspect.getdoc(PRESETS[name]) or ""
+    return text.partition("\n")[0], text

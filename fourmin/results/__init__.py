@@ -1,0 +1,1 @@
+"""Run results and benchmark results, made from event logs alone, and their statistics."""

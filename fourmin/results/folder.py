@@ -1,0 +1,145 @@
+"""A folder that somebody else filled: listed once, read with limits, trusted in nothing.
+
+Symlinks are never followed below the folder, special files never opened, and a name that could
+mean another file elsewhere (not plain ASCII, or equal to its neighbour's but for case) is a
+fault. Faults are kept, never raised.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fourmin.canonical import JSON, StrictJSONError, loads_strict, sha256_hex
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+MAX_JSON_BYTES = 4 * 1024 * 1024
+MAX_NAMES = 20_000
+"""Most names that are looked at in one folder and all below it."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._+-]{1,200}\Z")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a name or a file was not taken as it is: one of `FAULTS`, the path and a sentence."""
+
+    kind: str
+    path: str
+    message: str
+
+
+FAULTS = {
+    "symlink": "a symbolic link; links are not followed",
+    "special": "neither a file nor a folder",
+    "name": "a name that is not plain ASCII letters, digits and . _ + -",
+    "case": "differs from another name in the same folder by case alone",
+    "unreadable": "cannot be read",
+    "too-large": "has more bytes than the limit",
+    "too-many": "the folder holds more names than the limit; the rest was not looked at",
+    "too-deep": "the folder is nested deeper than a campaign can be; it was not looked at",
+}
+"""Every kind of fault, with its meaning."""
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything below a folder: paths relative to it, with `/`, sorted; and the faults."""
+
+    files: tuple[str, ...]
+    folders: tuple[str, ...]
+    faults: tuple[Fault, ...]
+
+
+def list_folder(root: Path, max_depth: int = 2) -> Contents:
+    """What lies in `root` and up to `max_depth` levels of folders; never raises.
+
+    Names with a fault are left out, unless they differ by case alone.
+    """
+    files: list[str] = []
+    folders: list[str] = []
+    faults: list[Fault] = []
+    waiting = [""]
+    seen = 0
+    while waiting:
+        below = waiting.pop()
+        lower: dict[str, str] = {}
+        for entry in _entries(root / below, below, faults):
+            seen += 1
+            if seen > MAX_NAMES:
+                faults.append(Fault("too-many", below, FAULTS["too-many"]))
+                return Contents(tuple(sorted(files)), tuple(sorted(folders)), tuple(faults))
+            path = f"{below}/{entry.name}" if below else entry.name
+            if not _PLAIN_NAME.match(entry.name):
+                faults.append(Fault("name", path, FAULTS["name"]))
+                continue
+            twin = lower.setdefault(entry.name.lower(), entry.name)
+            if twin != entry.name:
+                faults.append(Fault("case", path, f"differs from {twin} by case alone"))
+            if entry.is_symlink():
+                faults.append(Fault("symlink", path, FAULTS["symlink"]))
+            elif entry.is_dir(follow_symlinks=False):
+                folders.append(path)
+                if path.count("/") + 1 < max_depth:
+                    waiting.append(path)
+                else:
+                    faults.append(Fault("too-deep", path, FAULTS["too-deep"]))
+            elif entry.is_file(follow_symlinks=False):
+                files.append(path)
+            else:
+                faults.append(Fault("special", path, FAULTS["special"]))
+    return Contents(tuple(sorted(files)), tuple(sorted(folders)), tuple(faults))
+
+
+def _entries(folder: Path, below: str, faults: list[Fault]) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            yield from sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        faults.append(Fault("unreadable", below, error.strerror or str(error)))
+
+
+def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | str:
+    """The bytes of a regular file, or a fault's kind as a string.
+
+    Never follows a link at `path` itself, and never waits for a pipe or a device.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return "unreadable"
+    with open(descriptor, "rb") as file:
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return "special"
+            data = file.read(max_bytes + 1)
+        except OSError:
+            return "unreadable"
+    return "too-large" if len(data) > max_bytes else data
+
+
+@dataclass(frozen=True)
+class JsonFile:
+    """A JSON file: its bytes and their SHA-256, and its value or why it has none."""
+
+    path: str
+    data: bytes
+    value: JSON
+    error: StrictJSONError | None
+
+    @classmethod
+    def parse(cls, path: str, data: bytes) -> JsonFile:
+        """The strict reading of `data`; `error` says what is wrong with it."""
+        try:
+            return cls(path, data, loads_strict(data, max_bytes=MAX_JSON_BYTES), None)
+        except StrictJSONError as error:
+            return cls(path, data, None, error)
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the raw bytes."""
+        return sha256_hex(self.data)

@@ -1,0 +1,76 @@
+"""JSON Schemas of a ruleset, applied to somebody else's values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from fourmin.ruleset import load_ruleset
+
+if TYPE_CHECKING:
+    from jsonschema.protocols import Validator
+
+MOST_ERRORS = 10
+"""How many errors of one value are told."""
+_MOST_MESSAGE = 200
+
+
+@dataclass(frozen=True)
+class SchemaError:
+    """Where a value is not what its schema asks for (a JSON pointer, empty for all), and why."""
+
+    pointer: str
+    message: str
+
+    def __str__(self) -> str:
+        """Pointer and message."""
+        return f"{self.pointer}: {self.message}" if self.pointer else self.message
+
+
+def schema_errors(ruleset: str, name: str, value: Any) -> list[SchemaError]:
+    """What is wrong with `value` by the schema `name` of a ruleset; empty when it is valid.
+
+    Unlike JSON Schema's own reading, 1.0 is no integer here: other readers tell them apart.
+    Raises FourminError for an unknown ruleset.
+    """
+    found: Iterable[Any] = _validator(ruleset, name).iter_errors(value)
+    return [
+        SchemaError(_pointer(error.absolute_path), _message(error))
+        for error in islice(found, MOST_ERRORS)
+    ]
+
+
+@cache
+def _validator(ruleset: str, name: str) -> Validator:
+    # Imported here because it takes longer than everything else that `--help` needs.
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+
+    checker = Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: type(value) is int
+    )
+    strict = extend(Draft202012Validator, type_checker=checker)
+    validator: Validator = strict(load_ruleset(ruleset).schema(name))
+    return validator
+
+
+def _pointer(path: Iterable[str | int]) -> str:
+    return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in path)
+
+
+def _message(error: Any) -> str:
+    if error.validator == "anyOf":
+        message = f"{_short(error.instance)} is none of what is allowed here"
+    elif error.validator == "pattern":
+        message = f"{_short(error.instance)} has not the form that is asked for"
+    else:
+        message = str(error.message)
+    return message if len(message) <= _MOST_MESSAGE else message[: _MOST_MESSAGE - 1] + "…"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -1,0 +1,41 @@
+"""Ruleset 1.0's score: drop the fastest and the slowest run, mean of the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fourmin.results.statistics import coefficient_of_variation, log_interval, mean
+
+SMALLEST_SET = 3
+"""Fewer runs than this leave nothing when the fastest and the slowest are dropped."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A benchmark result in minutes, with its spread; None where the runs do not give it."""
+
+    minutes: float | None
+    ci95: tuple[float, float] | None
+    cv: float | None
+
+
+def score(minutes: Sequence[float | None]) -> Score:
+    """Score run results; None stands for a run that did not converge.
+
+    A run that did not converge is slower than every other, so one of them may be the dropped
+    slowest; more, and there is no result. The coefficient of variation and the 95% interval (of
+    the mean of log time, exponentiated) are over all runs, and None if one did not converge.
+    """
+    converged = [value for value in minutes if value is not None and value > 0]
+    failed = len(minutes) - len(converged)
+    ordered = sorted(converged) + [math.inf] * failed
+    kept = ordered[1:-1] if len(ordered) >= SMALLEST_SET else ordered
+    result = mean(kept) if kept and math.isfinite(kept[-1]) else None
+    whole = converged if not failed and converged else None
+    return Score(
+        minutes=result,
+        ci95=log_interval(whole) if whole else None,
+        cv=coefficient_of_variation(whole) if whole and len(whole) > 1 else None,
+    )

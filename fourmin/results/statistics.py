@@ -1,0 +1,104 @@
+"""The statistics that scoring and comparison need, in plain Python so that validation is light."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean, rounded once."""
+    return math.fsum(values) / len(values)
+
+
+def sample_deviation(values: Sequence[float]) -> float:
+    """Standard deviation with n - 1 in the denominator; 0 for a single value."""
+    if len(values) < 2:
+        return 0.0
+    centre = mean(values)
+    return math.sqrt(math.fsum((v - centre) ** 2 for v in values) / (len(values) - 1))
+
+
+def coefficient_of_variation(values: Sequence[float]) -> float:
+    """Sample standard deviation over the mean."""
+    return sample_deviation(values) / mean(values)
+
+
+def student_t_cdf(t: float, degrees: float) -> float:
+    """P(T <= t) for Student's t distribution.
+
+    By the regularised incomplete beta function: Abramowitz and Stegun 26.7.1.
+    """
+    tail = 0.5 * _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t))
+    return 1 - tail if t > 0 else tail
+
+
+def student_t_quantile(probability: float, degrees: float) -> float:
+    """The t with P(T <= t) = `probability`, by bisection to the last bits of a double.
+
+    Raises ValueError unless 0 < probability < 1 and degrees > 0.
+    """
+    if not 0 < probability < 1 or not degrees > 0:
+        raise ValueError("probability must lie between 0 and 1, degrees of freedom above 0")
+    if probability < 0.5:
+        return -student_t_quantile(1 - probability, degrees)
+    low, high = 0.0, 1.0
+    while student_t_cdf(high, degrees) < probability:
+        low, high = high, high * 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        if student_t_cdf(middle, degrees) < probability:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def log_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
+    """The t interval of the mean of log `values`, exponentiated; None for fewer than two.
+
+    All values must be greater than 0.
+    """
+    if len(values) < 2:
+        return None
+    logs = [math.log(value) for value in values]
+    quantile = student_t_quantile(0.5 + confidence / 2, len(logs) - 1)
+    half = quantile * sample_deviation(logs) / math.sqrt(len(logs))
+    return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
+
+
+def _incomplete_beta(a: float, b: float, x: float) -> float:
+    """Regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
+    if x <= 0:
+        return 0.0
+    if x >= 1:
+        return 1.0
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(b, a, 1 - x)
+    front = math.exp(
+        math.lgamma(a + b)
+        - math.lgamma(a)
+        - math.lgamma(b)
+        + a * math.log(x)
+        + b * math.log1p(-x)
+    )
+    # Lentz's method, with the usual floor against division by zero.
+    tiny = 1e-300
+    c, d = 1.0, 1 - (a + b) * x / (a + 1)
+    d = 1 / (d if abs(d) > tiny else tiny)
+    fraction = d
+    for m in range(1, 1000):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for numerator in (even, odd):
+            d = 1 + numerator * d
+            d = 1 / (d if abs(d) > tiny else tiny)
+            c = 1 + numerator / c
+            c = c if abs(c) > tiny else tiny
+            change = c * d
+            fraction *= change
+        if abs(change - 1) < 1e-16:
+            break
+    return front * fraction / a

@@ -1,0 +1,125 @@
+"""Rulesets are data: benchmarks, limits, schemas and reference points, read and never copied.
+
+In a checkout they lie in the folder `rules/`; the wheel carries the same folder inside the
+package as `_rulesets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fourmin.canonical import loads_strict
+from fourmin.errors import FourminError, list_names
+from fourmin.files import rulesets_folder
+
+CURRENT = "1.0"
+"""The ruleset of new campaigns."""
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark of a ruleset: dataset, target, schedule, number of runs, limits."""
+
+    name: str
+    title: str
+    dataset: Mapping[str, Any]
+    quality_target: float
+    eval_every: int
+    eval_offsets: tuple[int, ...]
+    runs: int
+    models: tuple[str, ...]
+    closed: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def train_samples(self) -> int:
+        """Images in the training split."""
+        return int(self.dataset["train_samples"])
+
+    @property
+    def eval_samples(self) -> int:
+        """Images in the validation split."""
+        return int(self.dataset["eval_samples"])
+
+    def evaluates_after(self, epoch: int, offset: int) -> bool:
+        """Whether the fixed schedule evaluates after `epoch` (counted from 1)."""
+        return epoch >= 1 and epoch % self.eval_every == offset % self.eval_every
+
+    def scheduled(self, max_epochs: int, offset: int) -> list[int]:
+        """The epochs after which a run of `max_epochs` epochs is evaluated, ascending."""
+        return [e for e in range(1, max_epochs + 1) if self.evaluates_after(e, offset)]
+
+    def closed_violations(self, configuration: Mapping[str, Any]) -> list[str]:
+        """What the closed division does not allow in `configuration`, in plain words."""
+        violations = []
+        for name, limit in sorted(self.closed.items()):
+            value = configuration.get(name)
+            if "choices" in limit and value not in limit["choices"]:
+                allowed = ", ".join(map(str, limit["choices"]))
+                violations.append(f"{name} is {value!r}; the closed division allows {allowed}")
+            elif "minimum" in limit or "maximum" in limit:
+                low, high = limit.get("minimum", float("-inf")), limit.get("maximum", float("inf"))
+                number = isinstance(value, (int, float)) and not isinstance(value, bool)
+                if not number or not low <= value <= high:
+                    violations.append(
+                        f"{name} is {value!r}; the closed division allows {low:g} to {high:g}"
+                    )
+        return violations
+
+
+@dataclass(frozen=True)
+class Ruleset:
+    """One version of the rules, read from its folder."""
+
+    version: str
+    folder: Path
+
+    def benchmark_names(self) -> list[str]:
+        """The benchmarks of this ruleset, sorted."""
+        return sorted(path.stem for path in (self.folder / "benchmarks").glob("*.json"))
+
+    def benchmark(self, name: str) -> Benchmark:
+        """One benchmark by name. Raises FourminError, naming the known ones."""
+        path = self.folder / "benchmarks" / f"{name}.json"
+        if name not in self.benchmark_names():
+            raise FourminError(
+                f"no benchmark {name!r} in ruleset {self.version}",
+                next_step=f"known: {list_names(self.benchmark_names())}",
+            )
+        data = loads_strict(path.read_bytes())
+        return Benchmark(
+            name=data["name"],
+            title=data["title"],
+            dataset=data["dataset"],
+            quality_target=float(data["quality"]["target"]),
+            eval_every=int(data["evaluation"]["every_epochs"]),
+            eval_offsets=tuple(data["evaluation"]["offsets"]),
+            runs=int(data["runs"]),
+            models=tuple(data["models"]),
+            closed=data["closed"],
+        )
+
+    def schema(self, name: str) -> Mapping[str, Any]:
+        """The JSON Schema (draft 2020-12) of a kind of file, such as `result`."""
+        path = self.folder / "schemas" / f"{name}.schema.json"
+        schema: Mapping[str, Any] = loads_strict(path.read_bytes())
+        return schema
+
+
+def versions() -> list[str]:
+    """The ruleset versions that this installation carries, sorted."""
+    return sorted(
+        path.parent.name for path in rulesets_folder().glob("*/ruleset.json") if path.is_file()
+    )
+
+
+@cache
+def load_ruleset(version: str = CURRENT) -> Ruleset:
+    """The ruleset of a version. Raises FourminError, naming the known ones."""
+    if version not in versions():
+        raise FourminError(
+            f"unknown ruleset {version!r}", next_step=f"this fourmin has: {list_names(versions())}"
+        )
+    return Ruleset(version, rulesets_folder() / version)

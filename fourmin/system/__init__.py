@@ -1,0 +1,1 @@
+"""What ran: hardware, software and environment, without anything that names a host or a user."""

@@ -1,0 +1,82 @@
+"""Versions of everything that takes part in a run, and the digest of this package."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from fourmin import __version__
+from fourmin.files import rulesets_folder
+
+_DISTRIBUTIONS = {
+    "torch": ("torch",),
+    "torchvision": ("torchvision",),
+    "dali": ("nvidia-dali-cuda130", "nvidia-dali-cuda120", "nvidia-dali-cuda110"),
+    "numpy": ("numpy",),
+    "pillow": ("pillow",),
+    "nccl": ("nvidia-nccl-cu13", "nvidia-nccl-cu12"),
+    "cudnn": ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"),
+    "cuda": ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12"),
+}
+
+
+def installed_version(name: str) -> str | None:
+    """Version of a part by its name here, such as `dali`, or None where it is not installed."""
+    for distribution in _DISTRIBUTIONS[name]:
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def versions() -> dict[str, str | None]:
+    """Version of fourmin, Python and each part that trains."""
+    return {
+        "fourmin": __version__,
+        "python": platform.python_version(),
+        **{name: installed_version(name) for name in _DISTRIBUTIONS},
+    }
+
+
+def operating_system() -> dict[str, str]:
+    """Distribution and kernel release."""
+    try:
+        pretty = platform.freedesktop_os_release().get("PRETTY_NAME", "Linux")
+    except OSError:
+        pretty = platform.system()
+    return {"name": pretty, "kernel": platform.release()}
+
+
+@cache
+def package_digest() -> str:
+    """Hex SHA-256 over the names and bytes of this package's sources and its rulesets.
+
+    It is the same for a wheel and for the checkout that the wheel was built from.
+    """
+    package = Path(__file__).resolve().parents[1]
+    rulesets = rulesets_folder()
+    files = {
+        f"fourmin/{path.relative_to(package).as_posix()}": path
+        for path in package.rglob("*.py")
+        if "_rulesets" not in path.relative_to(package).parts
+    }
+    files |= {
+        f"rules/{path.relative_to(rulesets).as_posix()}": path
+        for path in rulesets.rglob("*")
+        if path.is_file()
+    }
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        content = hashlib.sha256(files[name].read_bytes()).hexdigest()
+        digest.update(f"{name}\0{content}\n".encode())
+    return digest.hexdigest()
+
+
+def capture() -> dict[str, Any]:
+    """The software part of a captured system."""
+    return {**versions(), "operating_system": operating_system()}

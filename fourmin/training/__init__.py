@@ -1,0 +1,1 @@
+"""The training wing: the only part of fourmin that imports torch."""

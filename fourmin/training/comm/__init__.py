@@ -1,0 +1,1 @@
+"""Gradient communication: all-reduce algorithms, tensor fusion and agreement between ranks."""

@@ -1,0 +1,385 @@
+"""Tensor fusion: gradients live in flat buckets that are reduced while backward goes on.
+
+Buckets are fixed when the reducer is made: tensors are packed in reverse registration order,
+about the order in which backward produces them, and a bucket ends once its size reaches the
+threshold (Jia et al. 2018 send a buffer once its size passes theta). Packing whatever happens
+to be ready would give other sums in every run, and other buckets on every rank.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from fourmin.errors import FourminError
+from fourmin.training.comm.base import AllReduce, Chooser, CommunicationError
+from fourmin.training.comm.lanes import ExposedTime, Lane, StreamLane, ThreadLane
+
+_ALIGNMENT = 4  # elements: views start at multiples of 16 bytes, as vectorised kernels want
+_NAMES_SHOWN = 10
+
+
+@dataclass(eq=False)
+class Slot:
+    """The place of one parameter's gradient: ``numel`` elements from ``offset`` of a bucket."""
+
+    name: str
+    parameter: Parameter
+    offset: int
+    view: Tensor
+    arrived: bool = False
+
+
+@dataclass(eq=False)
+class Bucket:
+    """Gradients that are reduced together.
+
+    ``flat`` is the FP32 buffer, 1-D; ``wire`` is the half-precision copy that is sent, None if
+    ``flat`` itself is sent.
+    """
+
+    slots: tuple[Slot, ...]
+    flat: Tensor
+    wire: Tensor | None
+    missing: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.missing = len(self.slots)
+
+    @property
+    def sent(self) -> Tensor:
+        """The tensor that goes through the all-reduce."""
+        return self.flat if self.wire is None else self.wire
+
+
+@dataclass(frozen=True)
+class ReductionCounters:
+    """What has been reduced so far.
+
+    ``steps`` counts calls of ``finish``, ``collectives`` all-reduces of buckets, ``bytes`` the
+    bytes of the tensors given to the all-reduce on this rank (both 0 with one rank).
+    ``bucket_bytes`` and ``bucket_algorithms`` give size and algorithm of each bucket, in the
+    order of launch.
+    """
+
+    steps: int
+    collectives: int
+    bytes: int
+    bucket_bytes: tuple[int, ...]
+    bucket_algorithms: tuple[str, ...]
+
+
+def mean(flat: Tensor, all_reduce: AllReduce, world_size: int, wire: Tensor | None = None) -> None:
+    """Replace ``flat`` (FP32, 1-D) by its mean over all ranks.
+
+    Without ``wire``: sum, then one multiplication by 1/p. With ``wire`` (a half-precision tensor
+    of the same size, overwritten): divide by sqrt(p), round, sum, and divide by sqrt(p) in FP32.
+    Dividing by p first would flush small FP16 gradients to zero, dividing after the sum would
+    overflow; split, the sum is sqrt(p) times the mean, and the smallest term g/sqrt(p).
+
+    The split keeps the range, not the digits. A sum of p terms, one after the other, in a type
+    of t significant bits (FP16 11, BF16 8) stops growing once a term is below half a unit in
+    the last place of the sum, at about 2^t equal terms: a flat ring of 2048 ranks is at the edge
+    in FP16, one of 256 in BF16. Groups shorten the chain to k, then m terms.
+    """
+    if world_size == 1:
+        return
+    if wire is None:
+        all_reduce.all_reduce(flat)
+        flat.mul_(1.0 / world_size)
+        return
+    split = 1.0 / math.sqrt(world_size)
+    torch.mul(flat, split, out=wire)
+    all_reduce.all_reduce(wire)
+    flat.copy_(wire)
+    flat.mul_(split)
+
+
+class GradientReducer:
+    """Averages gradients over all ranks, bucket by bucket, during the backward pass.
+
+    One step::
+
+        reducer.zero_()
+        for i, batch in enumerate(micro_batches):
+            with reducer.accumulating(i + 1 < len(micro_batches)):
+                loss(batch).backward()
+        exposed = reducer.finish()      # now every parameter's .grad is the mean
+        optimizer.step()
+
+    Each ``.grad`` is a view, with the parameter's strides, into a flat FP32 buffer that is
+    allocated once. Never set it to None (``zero_grad(set_to_none=True)``): call ``zero_``. The
+    reducer divides by the number of ranks only; dividing the loss by the number of micro-batches
+    is the caller's.
+
+    Buckets are launched strictly in bucket order, so that all ranks issue the same collectives
+    in the same order, whatever order the gradients come in. Between the start of a backward
+    pass and ``finish`` the process groups of ``all_reduce`` (the default group, for most
+    algorithms) belong to the reducer: a collective of somebody else there would come between.
+    """
+
+    def __init__(
+        self,
+        model_parameters: Iterable[tuple[str, Parameter]],
+        all_reduce: AllReduce,
+        world_size: int,
+        threshold_bytes: int,
+        overlap: bool = True,
+        bucket_dtype: torch.dtype | None = None,
+    ) -> None:
+        """Lay out the buckets and hook the parameters.
+
+        ``model_parameters`` is ``model.named_parameters()``; those that need no gradient are
+        left out. ``threshold_bytes`` counts FP32 gradients; 0 gives each tensor a bucket of its
+        own. With ``overlap`` a bucket is launched as soon as it and those before it are
+        complete, otherwise all are launched by ``finish``. ``bucket_dtype`` float16 or bfloat16
+        sends half-precision copies (see ``mean``); None sends FP32.
+
+        Raises ValueError for parameters that cannot be packed: not FP32, on several devices,
+        listed twice, or with overlapping or gappy memory.
+        """
+        if threshold_bytes < 0:
+            raise ValueError(f"threshold_bytes must not be negative: {threshold_bytes}")
+        if bucket_dtype not in (None, torch.float32, torch.float16, torch.bfloat16):
+            raise ValueError(f"buckets can be FP32, FP16 or BF16, not {bucket_dtype}")
+        named = [(name, p) for name, p in model_parameters if p.requires_grad]
+        _check_parameters(named)
+        wire_dtype = None if bucket_dtype == torch.float32 else bucket_dtype
+        self._buckets = tuple(
+            _make_bucket(part, wire_dtype) for part in _partition(named, threshold_bytes)
+        )
+        self._all_reduce = all_reduce
+        self._world_size = world_size
+        self._overlap = overlap
+        self._accumulating = False
+        self._launched = 0
+        self._steps = 0
+        self._closed = False
+        device = named[0][1].device
+        self._lane: Lane = (
+            StreamLane(self._reduce, device) if device.type == "cuda" else ThreadLane(self._reduce)
+        )
+        self._hooks = [
+            slot.parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                self._hook(bucket, slot)
+            )
+            for bucket in self._buckets
+            for slot in bucket.slots
+        ]
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """The buckets, in the order of launch; to be read, not changed."""
+        return self._buckets
+
+    @property
+    def flat_buffers(self) -> tuple[Tensor, ...]:
+        """The FP32 buffer of each bucket, 1-D; padding between tensors is always 0."""
+        return tuple(bucket.flat for bucket in self._buckets)
+
+    @property
+    def counters(self) -> ReductionCounters:
+        """What has been reduced since the reducer was made."""
+        sizes = tuple(b.sent.numel() * b.sent.element_size() for b in self._buckets)
+        reduced = self._steps if self._world_size > 1 else 0
+        return ReductionCounters(
+            steps=self._steps,
+            collectives=reduced * len(sizes),
+            bytes=reduced * sum(sizes),
+            bucket_bytes=sizes,
+            bucket_algorithms=tuple(self._algorithm(size).name for size in sizes),
+        )
+
+    def layout_digest(self) -> str:
+        """Hex SHA-256 of what the buckets hold and how; it must be the same on all ranks."""
+        text = repr(
+            [
+                (
+                    str(bucket.sent.dtype),
+                    [
+                        (slot.name, slot.offset, tuple(slot.view.shape), slot.view.stride())
+                        for slot in bucket.slots
+                    ],
+                )
+                for bucket in self._buckets
+            ]
+        )
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def zero_(self) -> None:
+        """Set all gradients to 0, in place. Raises RuntimeError between backward and finish."""
+        if self._launched:
+            raise RuntimeError("zero_() while gradients are being reduced: call finish() first")
+        for bucket in self._buckets:
+            bucket.flat.zero_()
+
+    @contextmanager
+    def accumulating(self, active: bool = True) -> Iterator[None]:
+        """While active, backward only adds to the gradients; nothing counts as complete."""
+        before = self._accumulating
+        self._accumulating = active
+        try:
+            yield
+        finally:
+            self._accumulating = before
+
+    def finish(self) -> ExposedTime:
+        """Wait until every gradient is the mean over all ranks; call once after backward.
+
+        On the CPU the host waits; on CUDA the current stream does. Returns the communication
+        time that the backward pass did not hide.
+
+        Raises FourminError naming the parameters that got no gradient, CommunicationError if
+        the reduction of a bucket failed (a peer died, or the timeout passed). After an error the
+        ranks are out of step: the reducer can only be closed.
+        """
+        if self._closed:
+            raise RuntimeError("finish() after close()")
+        absent = [s.name for b in self._buckets for s in b.slots if not s.arrived]
+        if absent:
+            more = f" and {len(absent) - _NAMES_SHOWN} more" if len(absent) > _NAMES_SHOWN else ""
+            raise FourminError(
+                "no gradient in this step for " + ", ".join(absent[:_NAMES_SHOWN]) + more,
+                why="the loss does not depend on them, or backward was not called outside "
+                "accumulating(); the other ranks wait for their gradients",
+                next_step="freeze them (requires_grad=False) or make the loss depend on them",
+            )
+        self._launch_complete()
+        exposed = self._lane.wait()
+        self._steps += 1
+        self._launched = 0
+        for bucket in self._buckets:
+            bucket.missing = len(bucket.slots)
+            for slot in bucket.slots:
+                slot.arrived = False
+        return exposed
+
+    def close(self) -> None:
+        """Unhook the parameters and stop the communication thread; the gradients stay."""
+        if self._closed:
+            return
+        self._closed = True
+        for hook in self._hooks:
+            hook.remove()
+        self._lane.close()
+
+    def _hook(self, bucket: Bucket, slot: Slot) -> Callable[[Tensor], None]:
+        def arrived(_: Tensor) -> None:
+            self._arrived(bucket, slot)
+
+        return arrived
+
+    def _arrived(self, bucket: Bucket, slot: Slot) -> None:
+        grad = slot.parameter.grad
+        if (
+            grad is None
+            or grad.data_ptr() != slot.view.data_ptr()
+            or grad.stride() != slot.view.stride()
+        ):
+            raise RuntimeError(
+                f"the gradient of {slot.name} is no longer a view of its bucket: something "
+                "replaced it or set it to None; clear gradients with the reducer's zero_()"
+            )
+        if self._accumulating:
+            return
+        if slot.arrived:
+            raise RuntimeError(
+                f"the gradient of {slot.name} came twice in a step: call finish() after each "
+                "backward, or run all but the last inside accumulating()"
+            )
+        slot.arrived = True
+        bucket.missing -= 1
+        if self._overlap:
+            self._launch_complete()
+
+    def _launch_complete(self) -> None:
+        while self._launched < len(self._buckets) and not self._buckets[self._launched].missing:
+            index = self._launched
+            self._launched += 1
+            self._lane.submit(index)
+
+    def _reduce(self, index: int) -> None:
+        bucket = self._buckets[index]
+        try:
+            with torch.no_grad():
+                mean(bucket.flat, self._all_reduce, self._world_size, bucket.wire)
+        except Exception as error:
+            size = bucket.sent.numel() * bucket.sent.element_size()
+            raise CommunicationError(
+                f"{self._algorithm(size).name} all-reduce of bucket {index} failed "
+                f"({bucket.slots[0].name} to {bucket.slots[-1].name}, {size} bytes)",
+                why=str(error),
+                next_step="look in the other workers' logs for the first failure; if all were "
+                "alive, raise collective_timeout_seconds",
+            ) from error
+
+    def _algorithm(self, nbytes: int) -> AllReduce:
+        chooser = self._all_reduce
+        return chooser.choose(nbytes) if isinstance(chooser, Chooser) else chooser
+
+
+def _check_parameters(named: Sequence[tuple[str, Parameter]]) -> None:
+    if not named:
+        raise ValueError("no parameter needs a gradient")
+    seen: dict[int, str] = {}
+    device = named[0][1].device
+    for name, parameter in named:
+        if id(parameter) in seen:
+            raise ValueError(f"{seen[id(parameter)]} and {name} are the same parameter")
+        seen[id(parameter)] = name
+        if parameter.dtype != torch.float32:
+            raise ValueError(f"{name} is {parameter.dtype}: gradients are kept in FP32 only")
+        if parameter.device != device:
+            raise ValueError(f"{name} is on {parameter.device}, others on {device}")
+        if not _is_dense(parameter):
+            raise ValueError(f"{name} does not fill its memory: strides {parameter.stride()}")
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    """Whether the elements fill a block of memory without overlaps or gaps, in any order."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+def _partition(
+    named: Sequence[tuple[str, Parameter]], threshold_bytes: int
+) -> list[list[tuple[str, Parameter]]]:
+    parts: list[list[tuple[str, Parameter]]] = []
+    size = threshold_bytes  # so that the first tensor opens a bucket
+    for name, parameter in reversed(named):
+        if size >= threshold_bytes:
+            parts.append([])
+            size = 0
+        parts[-1].append((name, parameter))
+        size += parameter.numel() * parameter.element_size()
+    return parts
+
+
+def _make_bucket(part: Sequence[tuple[str, Parameter]], wire_dtype: torch.dtype | None) -> Bucket:
+    offsets = []
+    end = 0
+    for _, parameter in part:
+        start = -(-end // _ALIGNMENT) * _ALIGNMENT
+        offsets.append(start)
+        end = start + parameter.numel()
+    flat = torch.zeros(end, dtype=torch.float32, device=part[0][1].device)
+    slots = []
+    for (name, parameter), offset in zip(part, offsets, strict=True):
+        # The parameter's strides, or adding a channels_last gradient would walk memory twice.
+        view = flat.as_strided(parameter.shape, parameter.stride(), offset)
+        parameter.grad = view
+        slots.append(Slot(name, parameter, offset, view))
+    wire = None if wire_dtype is None else torch.zeros_like(flat, dtype=wire_dtype)
+    return Bucket(tuple(slots), flat, wire)

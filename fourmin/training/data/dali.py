@@ -1,0 +1,228 @@
+"""The loader of NVIDIA DALI: it decodes, scales and normalises what it is told to.
+
+The encoded files are read by our threads in our order and fed through `external_source`, with
+label, sample index and geometry; the index comes out of the pipeline beside the image. On a
+GPU the JPEGs are decoded there (`mixed`), where a hardware decoder exists partly by it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from nvidia.dali import Pipeline, fn, types
+
+from fourmin.errors import FourminError
+from fourmin.training.data.loader import Batch, Loader, Work
+
+PREFETCH = 2
+"""Batches that DALI holds ahead of the one in use."""
+HARDWARE_DECODER_LOAD = 0.75
+"""Share of a batch that the hardware JPEG decoder takes, where there is one."""
+
+
+class DaliLoader(Loader):
+    """Batches decoded by DALI, on the CPU (`device="cpu"`) or on a CUDA device.
+
+    Both pipelines are built here, once. The pixels do not depend on the number of threads.
+    Arguments as `Loader`. Raises FourminError for settings that do not go together.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._dtype = types.FLOAT16 if self.out_dtype == torch.float16 else types.FLOAT
+        cuts = self.augmentation == "random-resized-crop"
+        self._pipes = {
+            "train": _Pipe(self, "train", cuts_region=cuts),
+            "val": _Pipe(self, "val", cuts_region=False),
+        }
+
+    def _batches(self, split: str, work: Iterator[Work]) -> Iterator[Batch]:
+        return self._pipes[split].batches(work)
+
+    def close(self) -> None:
+        """Stop the reading threads and free the pipelines."""
+        super().close()
+        self._pipes.clear()
+
+
+def _device_index(device: torch.device) -> int:
+    return torch.cuda.current_device() if device.index is None else device.index
+
+
+class _Pipe:
+    """One built DALI pipeline and what is in flight in it."""
+
+    def __init__(self, loader: DaliLoader, split: str, *, cuts_region: bool) -> None:
+        self._loader = loader
+        images = loader.manifest.split(split)
+        self._largest = (max(images.widths, default=1), max(images.heights, default=1))
+        size = loader.eval_resize
+        scales = any(min(pair) != size for pair in zip(images.widths, images.heights, strict=True))
+        self._geometry = (
+            ["start", "shape", "size", "mirror"]
+            if cuts_region
+            else ["size", "crop"]
+            if scales
+            else ["crop"]
+        )
+        """The steps of the plan that this pipeline takes; the others change nothing."""
+        self._feed: Iterator[tuple[Any, ...]] = iter(())
+        self._in_flight: deque[Work] = deque()
+        self._running = False
+        self._pipeline = self._build()
+
+    def _build(self) -> Pipeline:
+        loader = self._loader
+        cuda = loader.device.type == "cuda"
+        pipeline = Pipeline(
+            batch_size=loader.batch_size,
+            num_threads=loader.threads,
+            device_id=_device_index(loader.device) if cuda else None,
+            prefetch_queue_depth=PREFETCH,
+            exec_dynamic=True,
+        )
+        with pipeline:
+            encoded, label, index, *sources = fn.external_source(
+                source=self._next,
+                num_outputs=3 + len(self._geometry),
+                batch=True,
+                dtype=[types.UINT8] + [types.INT64] * 2 + [types.INT32] * len(self._geometry),
+                ndim=[1, 0, 0] + [0 if name == "mirror" else 1 for name in self._geometry],
+            )
+            given = dict(zip(self._geometry, sources, strict=True))
+            images = self._decode(encoded, given, cuda)
+            if "size" in given:
+                images = fn.resize(
+                    images,
+                    size=fn.cast(given["size"], dtype=types.FLOAT),
+                    interp_type=types.INTERP_LINEAR,
+                    antialias=True,
+                )
+            if "crop" in given:
+                images = fn.slice(
+                    images,
+                    start=given["crop"],
+                    shape=[loader.image_size, loader.image_size],
+                    axes=[0, 1],
+                    out_of_bounds_policy="pad",
+                    fill_values=0,
+                )
+            images = fn.crop_mirror_normalize(
+                images,
+                mirror=given.get("mirror", 0),
+                mean=list(loader.mean),
+                std=list(loader.std),
+                dtype=loader._dtype,
+                output_layout="HWC",
+            )
+            pipeline.set_outputs(images, label.gpu() if cuda else label, index)
+        pipeline.build()
+        return pipeline
+
+    def _decode(self, encoded: Any, given: dict[str, Any], cuda: bool) -> Any:
+        options: dict[str, Any] = {
+            "device": "mixed" if cuda else "cpu",
+            "output_type": types.RGB,
+            "adjust_orientation": False,
+            "jpeg_fancy_upsampling": True,
+        }
+        if cuda:
+            options |= {
+                "hw_decoder_load": HARDWARE_DECODER_LOAD,
+                # Room for the largest image from the start: growing a buffer stalls the GPU.
+                "preallocate_width_hint": self._largest[0],
+                "preallocate_height_hint": self._largest[1],
+            }
+        if "start" in given:
+            return fn.decoders.image_slice(
+                encoded, start=given["start"], shape=given["shape"], axes=[0, 1], **options
+            )
+        return fn.decoders.image(encoded, **options)
+
+    def _next(self) -> tuple[Any, ...]:
+        """Called by DALI for each batch, ahead of its use; StopIteration ends an epoch."""
+        return next(self._feed)
+
+    def _inputs(self, work: Iterator[Work]) -> Iterator[tuple[Any, ...]]:
+        def read(one: Work, position: int) -> np.ndarray:
+            index = int(one.indices[position])
+            return np.frombuffer(self._loader.read_file(one.split, index), dtype=np.uint8)
+
+        for one, files in self._loader.ahead(work, read):
+            self._in_flight.append(one)
+            geometry = (getattr(one.plan, name) for name in self._geometry)
+            yield (files, one.labels, one.indices, *geometry)
+
+    def batches(self, work: Iterator[Work]) -> Iterator[Batch]:
+        """Run the pipeline over `work`; it can be run again afterwards.
+
+        Raises RuntimeError when the batches before are neither used up nor closed.
+        """
+        if self._running:
+            raise RuntimeError("close the batches of this split before asking for new ones")
+        self._running = True
+        self._feed = feed = self._inputs(work)
+        self._in_flight.clear()
+        try:
+            while True:
+                try:
+                    outputs = self._run()
+                except StopIteration:
+                    break
+                self._in_flight.popleft()
+                yield self._batch(outputs)
+        finally:
+            # Left early (a limit on steps): the batches under way are thrown away.
+            feed.close()
+            self._drain()
+            self._running = False
+
+    def _run(self) -> Any:
+        device = self._loader.device
+        try:
+            if device.type == "cuda":
+                return self._pipeline.run(torch.cuda.current_stream(device))
+            return self._pipeline.run()
+        except RuntimeError as error:
+            raise self._named(error) from error
+
+    def _batch(self, outputs: Any) -> Batch:
+        images, labels, indices = (torch.from_dlpack(one.as_tensor()) for one in outputs)
+        images = images.permute(0, 3, 1, 2)
+        if images.dtype != self._loader.out_dtype:
+            images = images.to(self._loader.out_dtype)
+        return Batch(images, labels, indices)
+
+    def _drain(self) -> None:
+        try:
+            while True:
+                self._pipeline.run()
+        except StopIteration:
+            self._pipeline.reset()
+        except (RuntimeError, FourminError):
+            # The pipeline has failed; the error that says so is on its way already.
+            return
+
+    def _named(self, error: RuntimeError) -> FourminError:
+        """DALI does not say which file failed, so each one under way is tried by itself."""
+        from PIL import Image
+
+        for one in self._in_flight:
+            for index in one.indices.tolist():
+                try:
+                    with Image.open(io.BytesIO(self._loader.read_file(one.split, index))) as image:
+                        image.load()
+                except FourminError as named:
+                    return named
+                except Exception as reason:
+                    return self._loader.undecodable(one.split, index, reason)
+        return FourminError(
+            "DALI failed on a batch, each file of which Pillow can decode",
+            str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
+            "try --loader torchvision, and report the images of this batch",
+        )

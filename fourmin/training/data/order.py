@@ -1,0 +1,220 @@
+"""The order of the data: ours, not a loader's, so that it can be digested and replayed.
+
+Everything here is a function of seed, epoch and sample index. Random numbers are the raw
+stream of Philox4x64-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"),
+which numpy guarantees not to change: key = (seed, stream), counter = (block, 0, 0, epoch),
+each block giving four 64-bit words, the first block being 1. The number of workers decides
+only who takes which part of a global batch.
+
+An epoch is floor(n / global batch) global batches; what is left at its end is dropped (other
+samples in each epoch, since each has its own permutation).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fourmin.errors import FourminError
+
+Indices = npt.NDArray[np.int64]
+
+ORDER_STREAM = 1
+AUGMENTATION_STREAM = 2
+
+_WORDS = 4
+_LOW = np.uint64(0xFFFFFFFF)
+_SHIFT = np.uint64(32)
+_MULTIPLIERS = (np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157))
+_WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+_ROUNDS = 10
+
+
+def epoch_permutation(seed: int, epoch: int, n: int) -> Indices:
+    """The samples of an epoch, all `n` of them once, in the order of training; int64, (n,).
+
+    It is the stable argsort of the first n words of the stream.
+    """
+    return np.argsort(_stream(seed, ORDER_STREAM, epoch).random_raw(n), kind="stable")
+
+
+def augmentation_randoms(seed: int, epoch: int, n: int, k: int) -> npt.NDArray[np.float64]:
+    """`k` uniform numbers in [0, 1) for each of `n` samples, by sample index; (n, k).
+
+    Sample i uses the blocks from i * ceil(k / 4) on. A number is the upper 53 bits of a word.
+    """
+    words = _blocks(k) * _WORDS
+    raw = _stream(seed, AUGMENTATION_STREAM, epoch).random_raw(n * words)
+    return _unit(raw.reshape(n, words)[:, :k])
+
+
+def augmentation_randoms_of(
+    seed: int, epoch: int, indices: Indices, k: int
+) -> npt.NDArray[np.float64]:
+    """The rows of `augmentation_randoms` for some samples, without making the others; (b, k)."""
+    blocks = _blocks(k)
+    first = indices.astype(np.uint64)[:, None] * np.uint64(blocks)
+    counter = first + np.arange(1, blocks + 1, dtype=np.uint64)
+    words = _philox(counter.ravel(), seed, AUGMENTATION_STREAM, epoch)
+    return _unit(words.reshape(len(indices), blocks * _WORDS)[:, :k])
+
+
+def steps_per_epoch(n: int, global_batch_size: int) -> int:
+    """floor(n / global batch). Raises FourminError when there is not even one."""
+    if n < global_batch_size:
+        raise FourminError(
+            f"the global batch of {global_batch_size} is larger than the training set",
+            f"there are {n} training images, and an incomplete global batch is dropped",
+            "make global_batch_size smaller",
+        )
+    return n // global_batch_size
+
+
+def rank_batch_size(global_batch_size: int, world_size: int, accumulation_steps: int) -> int:
+    """Samples of one micro-batch of one rank. Raises FourminError when it is not whole."""
+    size, rest = divmod(global_batch_size, world_size * accumulation_steps)
+    if rest or size == 0:
+        raise FourminError(
+            f"the global batch of {global_batch_size} cannot be shared equally",
+            f"it is not a multiple of {world_size} workers x {accumulation_steps} accumulation "
+            "steps",
+            "change global_batch_size, the number of workers or gradient_accumulation_steps",
+        )
+    return size
+
+
+def rank_share(
+    permutation: Indices,
+    step: int,
+    global_batch_size: int,
+    rank: int,
+    world_size: int,
+    accumulation_steps: int = 1,
+) -> Indices:
+    """The samples of one rank in one step; int64, (accumulation steps, micro-batch).
+
+    Global batch b is permutation[b * G : (b + 1) * G]; the rank's share is its contiguous part
+    number `rank`, and a micro-batch is a contiguous part of the share.
+    """
+    micro = rank_batch_size(global_batch_size, world_size, accumulation_steps)
+    share = micro * accumulation_steps
+    start = step * global_batch_size + rank * share
+    if step < 0 or (step + 1) * global_batch_size > len(permutation):
+        raise ValueError(f"step {step} is not one of the epoch")
+    return permutation[start : start + share].reshape(accumulation_steps, micro)
+
+
+def evaluation_share(n: int, rank: int, world_size: int) -> Indices:
+    """The validation samples of one rank: every sample on exactly one, sizes within one."""
+    return np.arange(n * rank // world_size, n * (rank + 1) // world_size, dtype=np.int64)
+
+
+class OrderDigest:
+    """Running SHA-256 over the samples consumed, as little-endian int64, in order of steps.
+
+    Over an epoch it is fed the concatenated global batches, a global batch being the ranks'
+    shares in order of ranks; so the digest does not depend on the number of workers.
+    """
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self.count = 0
+        """Samples so far."""
+
+    def update(self, indices: npt.ArrayLike) -> None:
+        """Add samples, in order."""
+        values = np.ascontiguousarray(indices, dtype="<i8")
+        self._hash.update(values.tobytes())
+        self.count += values.size
+
+    def update_from_ranks(self, consumed: Sequence[npt.ArrayLike], global_batch_size: int) -> None:
+        """Add what all ranks consumed over the same whole steps, `consumed` in rank order.
+
+        Raises ValueError when the ranks did not consume equally many, or not whole steps.
+        """
+        self.update(global_order(consumed, global_batch_size))
+
+    def hexdigest(self) -> str:
+        """The digest so far, in hexadecimal."""
+        return self._hash.hexdigest()
+
+
+def global_order(consumed: Sequence[npt.ArrayLike], global_batch_size: int) -> Indices:
+    """Concatenated global batches from what each rank consumed, in rank order; int64."""
+    shares = [np.asarray(one, dtype=np.int64).ravel() for one in consumed]
+    share, rest = divmod(global_batch_size, len(shares))
+    if rest or any(len(one) != len(shares[0]) or len(one) % share for one in shares):
+        raise ValueError("the ranks did not consume the same number of whole steps")
+    return np.stack([one.reshape(-1, share) for one in shares], axis=1).ravel()
+
+
+def digest_of_order(
+    seed: int,
+    epochs: Iterable[int],
+    n: int,
+    global_batch_size: int,
+    max_steps: int | None = None,
+) -> str:
+    """The digest of a run's data order, computed without an image.
+
+    `epochs` are the epoch numbers in order; `max_steps` stops after so many steps in all.
+    """
+    digest = OrderDigest()
+    left = max_steps
+    for epoch in epochs:
+        steps = steps_per_epoch(n, global_batch_size)
+        if left is not None:
+            steps = min(steps, left)
+            left -= steps
+        digest.update(epoch_permutation(seed, epoch, n)[: steps * global_batch_size])
+    return digest.hexdigest()
+
+
+def _stream(seed: int, stream: int, epoch: int) -> np.random.Philox:
+    return np.random.Philox(
+        key=np.array([seed, stream], dtype=np.uint64),
+        counter=np.array([0, 0, 0, epoch], dtype=np.uint64),
+    )
+
+
+def _blocks(k: int) -> int:
+    return -(-k // _WORDS)
+
+
+def _unit(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    return (words >> np.uint64(11)) * (1.0 / (1 << 53))
+
+
+def _multiply(
+    a: npt.NDArray[np.uint64], b: np.uint64
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """Upper and lower 64 bits of a product, by halves of 32 bits."""
+    a_low, a_high = a & _LOW, a >> _SHIFT
+    b_low, b_high = b & _LOW, b >> _SHIFT
+    cross = a_high * b_low + (a_low * b_low >> _SHIFT)
+    other = a_low * b_high + (cross & _LOW)
+    return a_high * b_high + (cross >> _SHIFT) + (other >> _SHIFT), a * b
+
+
+def _philox(
+    counter: npt.NDArray[np.uint64], seed: int, stream: int, epoch: int
+) -> npt.NDArray[np.uint64]:
+    """Philox4x64-10 of the counters (counter, 0, 0, epoch); (counters, 4)."""
+    zero = np.zeros_like(counter)
+    x0, x1, x2, x3 = counter, zero, zero, zero + np.uint64(epoch)
+    key0, key1 = seed, stream
+    for _ in range(_ROUNDS):
+        high0, low0 = _multiply(x0, _MULTIPLIERS[0])
+        high1, low1 = _multiply(x2, _MULTIPLIERS[1])
+        x0, x1, x2, x3 = (
+            high1 ^ x1 ^ np.uint64(key0),
+            low1,
+            high0 ^ x3 ^ np.uint64(key1),
+            low0,
+        )
+        key0 = (key0 + _WEYL[0]) & 0xFFFFFFFFFFFFFFFF
+        key1 = (key1 + _WEYL[1]) & 0xFFFFFFFFFFFFFFFF
+    return np.stack([x0, x1, x2, x3], axis=1)

@@ -1,0 +1,178 @@
+"""Residual networks: ResNet-50 v1.5 and the small ones for small images.
+
+ResNet-50 v1.5 differs from He et al. 2015 (arXiv 1512.03385) in one thing: the stride of a
+downsampling bottleneck sits on its 3x3 convolution, not on the first 1x1 (MLPerf's ResNet-50).
+Parameter names are torchvision's, so that weights can be exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fourmin.training.models.head import linear_fp32
+
+BatchNormFactory = Callable[[int], nn.Module]
+
+
+def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    # No bias: the batch normalization that follows has one.
+    return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=(kernel - 1) // 2, bias=False)
+
+
+class ResidualBlock(nn.Module):
+    """What both blocks share: the shortcut and the name of the last batch normalization."""
+
+    expansion = 1
+    downsample: nn.Module | None
+
+    @property
+    def last_batch_norm(self) -> nn.Module:
+        """The batch normalization before the addition, whose gamma may start at 0."""
+        raise NotImplementedError
+
+    def shortcut(self, x: Tensor) -> Tensor:
+        """The input itself, or its 1x1 projection (option B of He et al. 2015)."""
+        return x if self.downsample is None else self.downsample(x)
+
+
+def _projection(
+    inputs: int, outputs: int, stride: int, batch_norm: BatchNormFactory
+) -> nn.Module | None:
+    if stride == 1 and inputs == outputs:
+        return None
+    return nn.Sequential(_conv(inputs, outputs, 1, stride), batch_norm(outputs))
+
+
+class BasicBlock(ResidualBlock):
+    """Two 3x3 convolutions; the first carries the stride."""
+
+    def __init__(self, inputs: int, width: int, stride: int, batch_norm: BatchNormFactory) -> None:
+        super().__init__()
+        self.conv1 = _conv(inputs, width, 3, stride)
+        self.bn1 = batch_norm(width)
+        self.conv2 = _conv(width, width, 3)
+        self.bn2 = batch_norm(width)
+        self.downsample = _projection(inputs, width, stride, batch_norm)
+
+    @property
+    def last_batch_norm(self) -> nn.Module:
+        """`bn2`."""
+        return self.bn2
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, inputs, h, w] to [n, width, h / stride, w / stride]."""
+        y = functional.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = self.bn2(self.conv2(y))
+        return functional.relu(y + self.shortcut(x), inplace=True)
+
+
+class Bottleneck(ResidualBlock):
+    """1x1, 3x3 with the stride (v1.5), 1x1 to four times the width."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int, batch_norm: BatchNormFactory) -> None:
+        super().__init__()
+        outputs = width * self.expansion
+        self.conv1 = _conv(inputs, width, 1)
+        self.bn1 = batch_norm(width)
+        self.conv2 = _conv(width, width, 3, stride)
+        self.bn2 = batch_norm(width)
+        self.conv3 = _conv(width, outputs, 1)
+        self.bn3 = batch_norm(outputs)
+        self.downsample = _projection(inputs, outputs, stride, batch_norm)
+
+    @property
+    def last_batch_norm(self) -> nn.Module:
+        """`bn3`."""
+        return self.bn3
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, inputs, h, w] to [n, 4 * width, h / stride, w / stride]."""
+        y = functional.relu(self.bn1(self.conv1(x)), inplace=True)
+        y = functional.relu(self.bn2(self.conv2(y)), inplace=True)
+        y = self.bn3(self.conv3(y))
+        return functional.relu(y + self.shortcut(x), inplace=True)
+
+
+class ResNet(nn.Module):
+    """A residual network: stem, stages of blocks, global average pooling, one linear layer.
+
+    The width doubles from stage to stage; every stage but the first halves height and width.
+    `large_stem`: 7x7 convolution of stride 2 and 3x3 max pooling of stride 2, for ImageNet's
+    224x224; otherwise one 3x3 convolution of stride 1, for images of 16 to 64 pixels.
+    """
+
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        depths: tuple[int, ...],
+        width: int,
+        *,
+        large_stem: bool,
+        num_classes: int,
+        batch_norm: BatchNormFactory,
+    ) -> None:
+        super().__init__()
+        self.conv1 = _conv(3, width, 7, stride=2) if large_stem else _conv(3, width, 3)
+        self.bn1 = batch_norm(width)
+        self.maxpool: nn.Module = (
+            nn.MaxPool2d(3, stride=2, padding=1) if large_stem else nn.Identity()
+        )
+        self.stage_count = len(depths)
+        channels = width
+        for stage, depth in enumerate(depths):
+            blocks: list[nn.Module] = []
+            stage_width = width << stage
+            for index in range(depth):
+                stride = 2 if stage > 0 and index == 0 else 1
+                blocks.append(block(channels, stage_width, stride, batch_norm))
+                channels = stage_width * block.expansion
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+        self.fc = nn.Linear(channels, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised images [n, 3, h, w] to FP32 logits [n, num_classes]."""
+        x = self.maxpool(functional.relu(self.bn1(self.conv1(x)), inplace=True))
+        for stage in range(self.stage_count):
+            x = self.get_submodule(f"layer{stage + 1}")(x)
+        # The mean is taken, and the logits are made, in FP32 whatever autocast says.
+        return linear_fp32(self.fc, torch.mean(x, dim=(2, 3), dtype=torch.float32))
+
+
+def resnet8(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
+    """Three stages of one basic block, widths 16, 32, 64: 78,042 parameters with 10 classes."""
+    return ResNet(
+        BasicBlock, (1, 1, 1), 16, large_stem=False, num_classes=num_classes, batch_norm=batch_norm
+    )
+
+
+def resnet20(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
+    """Three stages of three basic blocks, widths 16, 32, 64 (He et al. 2015, section 4.2).
+
+    He et al. use shortcuts without parameters here (269,722 with 10 classes); these are
+    projections as in `resnet8`, which makes 272,474.
+    """
+    return ResNet(
+        BasicBlock, (3, 3, 3), 16, large_stem=False, num_classes=num_classes, batch_norm=batch_norm
+    )
+
+
+def resnet50(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
+    """ResNet-50 v1.5: 25,557,032 parameters with 1,000 classes."""
+    return ResNet(
+        Bottleneck, (3, 4, 6, 3), 64, large_stem=True, num_classes=num_classes,
+        batch_norm=batch_norm,
+    )  # fmt: skip
+
+
+def resnet50_small(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
+    """ResNet-50 v1.5 for 64x64 images: stem 3x3 of stride 1 and no max pooling."""
+    return ResNet(
+        Bottleneck, (3, 4, 6, 3), 64, large_stem=False, num_classes=num_classes,
+        batch_norm=batch_norm,
+    )  # fmt: skip

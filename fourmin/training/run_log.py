@@ -1,0 +1,79 @@
+"""What a run says of itself before the clock starts: MLPerf's keys and this project's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fourmin.config import Configuration
+from fourmin.launch.job import Job
+from fourmin.log import keys
+from fourmin.log.writer import EventLogWriter
+from fourmin.training.optim.schedule import LearningRateSchedule
+
+OWN = keys.FOURMIN_NAMESPACE
+
+
+def log_submission(log: EventLogWriter, job: Job) -> None:
+    """Who runs what, where, and with which harness."""
+    configuration = job.configuration
+    log.point(keys.SUBMISSION_BENCHMARK, configuration.benchmark)
+    log.point(keys.SUBMISSION_ORG, job.submitter)
+    log.point(keys.SUBMISSION_DIVISION, configuration.division)
+    log.point(keys.SUBMISSION_STATUS, "onprem")
+    log.point(keys.SUBMISSION_PLATFORM, job.system_name)
+    campaign = {
+        "campaign": job.campaign,
+        "run": job.run,
+        "attempt": job.attempt,
+        "practice": job.practice,
+        "ruleset": job.ruleset,
+    }
+    log.point(keys.CAMPAIGN, campaign, namespace=OWN)
+    log.point(keys.PACKAGE_DIGEST, job.package_digest, namespace=OWN)
+    log.point(keys.SYSTEM, {"digest": job.system_digest, **job.system}, namespace=OWN)
+    # Nothing here empties the page cache, so it is disclosed as warm.
+    log.point(keys.CACHE_CLEAR, False)
+
+
+def log_hyperparameters(
+    log: EventLogWriter, job: Job, schedule: LearningRateSchedule
+) -> None:
+    """Everything that can change the outcome: the whole configuration, and MLPerf's keys."""
+    configuration = job.configuration
+    log.point(keys.CONFIGURATION, configuration.to_json(), namespace=OWN)
+    log.point(keys.DATASET, dict(job.dataset), namespace=OWN)
+    log.point(keys.SEED, job.seed)
+    log.point(keys.TRAIN_SAMPLES, job.dataset["train_samples"])
+    log.point(keys.EVAL_SAMPLES, job.dataset["eval_samples"])
+    log.point(keys.GLOBAL_BATCH_SIZE, configuration.global_batch_size)
+    log.point(keys.GRADIENT_ACCUMULATION_STEPS, configuration.gradient_accumulation_steps)
+    log.point(keys.MODEL_BN_SPAN, configuration.bn_span * configuration.local_batch_size)
+    log.point(keys.OPT_NAME, configuration.optimizer)
+    for key, value in _optimizer_keys(configuration, schedule).items():
+        log.point(key, value)
+
+
+def _optimizer_keys(
+    configuration: Configuration, schedule: LearningRateSchedule
+) -> dict[str, Any]:
+    if configuration.optimizer == "lars":
+        return {
+            keys.LARS_OPT_BASE_LEARNING_RATE: configuration.base_learning_rate,
+            keys.LARS_OPT_END_LEARNING_RATE: configuration.end_learning_rate,
+            keys.LARS_OPT_LEARNING_RATE_DECAY_POLY_POWER: configuration.decay_poly_power,
+            keys.LARS_OPT_LEARNING_RATE_DECAY_STEPS: schedule.decay_steps,
+            keys.LARS_EPSILON: configuration.lars_epsilon,
+            keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS: configuration.warmup_epochs,
+            keys.LARS_OPT_MOMENTUM: configuration.momentum,
+            keys.LARS_OPT_WEIGHT_DECAY: configuration.weight_decay,
+        }
+    return {
+        keys.SGD_OPT_BASE_LEARNING_RATE: configuration.base_learning_rate,
+        keys.SGD_OPT_END_LEARNING_RATE: configuration.end_learning_rate,
+        keys.SGD_OPT_LEARNING_RATE_DECAY_POLY_POWER: configuration.decay_poly_power,
+        keys.SGD_OPT_LEARNING_RATE_DECAY_STEPS: schedule.decay_steps,
+        keys.OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS: list(configuration.decay_milestones),
+        keys.OPT_LEARNING_RATE_WARMUP_EPOCHS: configuration.warmup_epochs,
+        keys.SGD_OPT_MOMENTUM: configuration.momentum,
+        keys.SGD_OPT_WEIGHT_DECAY: configuration.weight_decay,
+    }

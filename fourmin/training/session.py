@@ -1,0 +1,341 @@
+"""One run from the first import to the last evaluation, as one worker sees it.
+
+The order is the rule: everything that does not need the data happens between init_start and
+init_stop; a barrier; the command records the start; run_start; and only then is the dataset
+touched. Rank 0 alone writes the event log.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from datetime import timedelta
+from itertools import islice
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fourmin.datasets.manifest import Manifest
+from fourmin.errors import NOT_CONVERGED, FourminError
+from fourmin.launch.control import ControlClient
+from fourmin.launch.job import Job
+from fourmin.log import keys
+from fourmin.log.writer import EventLogWriter
+from fourmin.ruleset import load_ruleset
+from fourmin.training.comm import process_group
+from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
+from fourmin.training.comm.base import Topology, build_all_reduce
+from fourmin.training.comm.fusion import GradientReducer
+from fourmin.training.data import build_loader
+from fourmin.training.data.order import OrderDigest
+from fourmin.training.evaluate import evaluate
+from fourmin.training.models import build_model
+from fourmin.training.models.batchnorm import apply_bn_span, average_bn_statistics
+from fourmin.training.models.init import initialize, weights_digest
+from fourmin.training.optim.build import build_optimizer
+from fourmin.training.optim.schedule import LearningRateSchedule
+from fourmin.training.precision import Precision
+from fourmin.training.run_log import OWN, log_hyperparameters, log_submission
+from fourmin.training.step import EagerStep
+
+LOGGED_STEPS = 8
+"""Steps at the start of a run whose loss is logged one by one, for replays."""
+WARMUP_STEPS = 2
+
+
+class Session:
+    """One worker's part in one run."""
+
+    def __init__(self, job: Job, control: ControlClient) -> None:
+        """Take the job; nothing happens before `run`."""
+        self._job = job
+        self._control = control
+        self._config = job.configuration
+        self._benchmark = load_ruleset(job.ruleset).benchmark(self._config.benchmark)
+        self._train_samples = int(job.dataset["train_samples"])
+        self._eval_samples = int(job.dataset["eval_samples"])
+        self._steps_per_epoch = self._config.steps_per_epoch(self._train_samples)
+        self._schedule = LearningRateSchedule.from_config(
+            self._config, max(1, self._steps_per_epoch)
+        )
+        self._order = OrderDigest()
+        self._attempted = 0
+        self._exposed_seconds: list[float] = []
+
+    def run(self) -> None:
+        """Train to the target or to the end of the schedule.
+
+        Raises FourminError for what cannot go on; every other exception is a fault.
+        """
+        torch.set_num_threads(self._config.threads)
+        torch.backends.cudnn.benchmark = True
+        # torch lets cuDNN round FP32 convolutions to TF32 by itself; fp32 here means FP32.
+        torch.backends.cudnn.allow_tf32 = False
+        self._place = process_group.init_process_group(
+            self._config.device, self._config.collective_timeout_seconds
+        )
+        try:
+            self._log = (
+                EventLogWriter(self._job.events_log) if self._place.rank == 0 else None
+            )
+            self._initialize()
+            self._train()
+        finally:
+            process_group.destroy()
+
+    # Before the clock.
+
+    def _initialize(self) -> None:
+        config, log = self._config, self._log
+        if log:
+            log_submission(log, self._job)
+            log.start(keys.INIT_START, None)
+            log_hyperparameters(log, self._job, self._schedule)
+        self._build()
+        self._warm_up()
+        initialize(self._model, self._job.seed, config.initialization, config.zero_last_gamma)
+        digest = weights_digest(self._model)
+        assert_same_on_all_ranks("the initial weights", digest)
+        # Dropout is the only random thing left; each rank draws its own.
+        torch.manual_seed((self._job.seed << 16) + self._place.rank)
+        if log:
+            log.point(keys.INITIAL_WEIGHTS_DIGEST, digest, namespace=OWN)
+        self._barrier()
+        if self._place.rank == 0:
+            self._control.ask_to_start()
+        self._barrier()
+        if log:
+            log.end(keys.INIT_STOP, None)
+
+    def _build(self) -> None:
+        config, place = self._config, self._place
+        self._precision = Precision(
+            config.precision, place.device, config.loss_scale, config.loss_scale_growth_interval
+        )
+        self._model = build_model(
+            config.model,
+            num_classes=int(self._job.dataset["classes"]),
+            bn_momentum=config.bn_momentum,
+            bn_epsilon=config.bn_epsilon,
+        ).to(device=place.device, memory_format=torch.channels_last)
+        apply_bn_span(
+            self._model,
+            config.bn_span,
+            place.world_size,
+            place.rank,
+            timeout=timedelta(seconds=config.collective_timeout_seconds),
+        )
+        self._model.train()
+        topology = Topology.build(
+            place.rank, place.world_size, place.ranks_per_node, config.group_size
+        )
+        self._reducer = GradientReducer(
+            self._model.named_parameters(),
+            build_all_reduce(
+                config.allreduce,
+                topology,
+                hybrid_threshold=config.hybrid_threshold,
+                timeout_seconds=config.collective_timeout_seconds,
+            ),
+            place.world_size,
+            config.fusion_threshold,
+        )
+        self._new_step()
+
+    def _new_step(self) -> None:
+        """An optimizer and a step without history."""
+        self._step = EagerStep(
+            self._model,
+            build_optimizer(self._model, self._config),
+            self._reducer,
+            self._precision,
+            self._schedule,
+            self._config.label_smoothing,
+        )
+
+    def _warm_up(self) -> None:
+        """Steps on synthetic images, so that no kernel is chosen or compiled on the clock.
+
+        What they change is made anew after them: weights and statistics by `initialize`,
+        optimizer, schedule and loss scale here, random state by the seed.
+        """
+        config, device = self._config, self._place.device
+        shape = (config.local_batch_size, 3, config.image_size, config.image_size)
+        images = torch.zeros(shape, device=device).to(memory_format=torch.channels_last)
+        labels = torch.zeros(config.local_batch_size, dtype=torch.int64, device=device)
+        for _ in range(WARMUP_STEPS):
+            self._step([(images, labels)] * config.gradient_accumulation_steps)
+        self._precision = Precision(
+            config.precision, device, config.loss_scale, config.loss_scale_growth_interval
+        )
+        self._new_step()
+
+    # On the clock.
+
+    def _train(self) -> None:
+        config, log = self._config, self._log
+        if log:
+            log.start(keys.RUN_START, None)
+        self._open_data()
+        reached = False
+        for epoch in range(1, config.max_epochs + 1):
+            self._train_epoch(epoch)
+            last = self._steps_left() == 0
+            if last or self._benchmark.evaluates_after(epoch, config.eval_offset):
+                reached = self._evaluate(epoch) >= self._benchmark.quality_target
+            if reached or last:
+                break
+        if log:
+            log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
+            log.point(keys.DATA_ORDER_DIGEST, self._order.hexdigest(), namespace=OWN,
+                      samples_count=self._order.count)  # fmt: skip
+            self._log_communication(log)
+            log.sync()
+
+    def _open_data(self) -> None:
+        config = self._config
+        self._loader = build_loader(
+            config.loader,
+            manifest=Manifest.load(self._job.manifest),
+            data_dir=self._job.data_dir,
+            seed=self._job.seed,
+            global_batch_size=config.global_batch_size,
+            gradient_accumulation_steps=config.gradient_accumulation_steps,
+            rank=self._place.rank,
+            world_size=self._place.world_size,
+            device=self._place.device,
+            threads=config.loader_threads,
+            image_size=config.image_size,
+            eval_resize=config.eval_resize,
+            augmentation=config.augmentation,
+            mean=config.pixel_mean,
+            std=config.pixel_std,
+        )
+
+    def _steps_left(self) -> int | None:
+        """Steps until `max_steps`, or None where nothing limits them."""
+        limit = self._config.max_steps
+        return None if limit is None else limit - self._attempted
+
+    def _train_epoch(self, epoch: int) -> None:
+        log = self._log
+        if log:
+            log.start(keys.EPOCH_START, None, epoch_num=epoch)
+        began = time.perf_counter()
+        losses: list[Tensor] = []
+        consumed: list[Tensor] = []
+        exposed = []
+        batches = iter(self._loader.train_epoch(epoch))
+        left = self._steps_left()
+        steps = self._steps_per_epoch if left is None else min(left, self._steps_per_epoch)
+        for _ in range(steps):
+            micro_batches = list(islice(batches, self._config.gradient_accumulation_steps))
+            consumed.extend(batch.indices for batch in micro_batches)
+            loss, hidden = self._step([(batch.images, batch.labels) for batch in micro_batches])
+            losses.append(loss)
+            exposed.append(hidden)
+        self._attempted += steps
+        means = self._mean_over_ranks(torch.stack(losses))
+        self._exposed_seconds.extend(one.seconds() for one in exposed)
+        seconds = time.perf_counter() - began
+        self._digest_order(consumed)
+        if log:
+            images = steps * self._config.global_batch_size
+            log.end(keys.EPOCH_STOP, None, epoch_num=epoch, samples_count=images)
+            if epoch == 1:
+                log.point(keys.STEP_LOSS, _finite(means[:LOGGED_STEPS]), namespace=OWN)
+            log.point(
+                keys.TRACKED_STATS,
+                {
+                    "throughput": images / seconds,
+                    "train_loss": _finite([math.fsum(means) / len(means)])[0],
+                    "optimizer_steps": self._step.performed,
+                    "skipped_steps": self._precision.skipped_steps,
+                    "loss_scale": self._precision.loss_scale,
+                },
+                epoch_num=epoch,
+            )
+        self._check_finite(epoch, means)
+
+    def _check_finite(self, epoch: int, means: list[float]) -> None:
+        """Raise FourminError when training has diverged.
+
+        With FP16 a loss may overflow now and then, and its step is skipped; an epoch of nothing
+        else has diverged too.
+        """
+        bad = [step for step, loss in enumerate(means, start=1) if not math.isfinite(loss)]
+        if bad and (self._precision.name != "fp16" or len(bad) == len(means)):
+            raise FourminError(
+                f"the loss is not finite in step {bad[0]} of epoch {epoch}",
+                "training diverged",
+                "a lower base_learning_rate, or a longer warmup",
+                exit_code=NOT_CONVERGED,
+            )
+
+    def _evaluate(self, epoch: int) -> float:
+        log = self._log
+        average_bn_statistics(self._model)
+        assert_same_on_all_ranks(
+            f"the weights after epoch {epoch}", tensor_digest(self._model.parameters())
+        )
+        if log:
+            log.start(keys.EVAL_START, None, epoch_num=epoch)
+        correct, counted = evaluate(
+            self._model, self._loader.evaluate(), self._precision, self._eval_samples
+        )
+        accuracy = correct / counted
+        if log:
+            log.point(
+                keys.EVAL_ACCURACY,
+                accuracy,
+                epoch_num=epoch,
+                samples_count=counted,
+                correct_count=correct,
+            )
+            log.end(keys.EVAL_STOP, None, epoch_num=epoch)
+        return accuracy
+
+    # Small collectives.
+
+    def _barrier(self) -> None:
+        if self._place.device.type == "cuda":
+            dist.barrier(device_ids=[self._place.local_rank])
+        else:
+            dist.barrier()
+
+    def _mean_over_ranks(self, losses: Tensor) -> list[float]:
+        dist.all_reduce(losses)
+        values: list[float] = (losses / self._place.world_size).tolist()
+        return values
+
+    def _digest_order(self, consumed: Iterable[Tensor]) -> None:
+        """Add what all ranks really consumed in this epoch to the digest of the data order."""
+        own = torch.cat([indices.reshape(-1) for indices in consumed]).to(self._place.device)
+        shares = [torch.empty_like(own) for _ in range(self._place.world_size)]
+        dist.all_gather(shares, own)
+        if self._place.rank == 0:
+            self._order.update_from_ranks(
+                [share.cpu().numpy() for share in shares], self._config.global_batch_size
+            )
+
+    def _log_communication(self, log: EventLogWriter) -> None:
+        counters = self._reducer.counters
+        exposed = np.array(self._exposed_seconds) * 1000
+        log.point(
+            keys.COMMUNICATION,
+            {
+                "algorithms": list(counters.bucket_algorithms),
+                "bucket_bytes": list(counters.bucket_bytes),
+                "exposed_ms_median": float(np.median(exposed)),
+                "exposed_ms_p95": float(np.percentile(exposed, 95)),
+            },
+            namespace=OWN,
+        )
+
+
+def _finite(values: list[float]) -> list[float | None]:
+    """`values` for the log, where JSON has no word for what is not finite."""
+    return [value if math.isfinite(value) else None for value in values]

@@ -1,0 +1,44 @@
+"""One worker process: torchrun starts it with `--module fourmin.training.worker`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from fourmin.errors import FourminError
+from fourmin.launch.control import ControlClient
+from fourmin.launch.job import JOB_VARIABLE, Job
+
+
+def main() -> None:
+    """Take part in the run that FOURMIN_JOB names; a failure is told to the command."""
+    job = Job.read(Path(os.environ[JOB_VARIABLE]))
+    control = ControlClient(job.control_socket, int(os.environ["RANK"]))
+    try:
+        # Imported here so that the line to the command stands before torch is loaded, and a
+        # broken installation is told like any other failure.
+        from fourmin.training.session import Session
+
+        Session(job, control).run()
+    except FourminError as error:
+        control.fail(error.what, "\n".join(p for p in (error.why, error.next_step) if p))
+        _leave(1)
+    except BaseException as error:
+        traceback.print_exc()
+        control.fail(f"{type(error).__name__}: {error}", traceback.format_exc())
+        _leave(1)
+    control.finish()
+    _leave(0)
+
+
+def _leave(code: int) -> None:
+    """End without running finalizers: a dead peer can hang those of torch's process group."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

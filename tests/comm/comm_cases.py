@@ -1,0 +1,229 @@
+"""What the processes of a GlooWorld run: each function takes rank, world size and arguments."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from fourmin.errors import FourminError
+from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
+from fourmin.training.comm.base import AllReduce, Topology, build_all_reduce
+from fourmin.training.comm.fusion import GradientReducer
+
+_built: dict[tuple[Any, ...], AllReduce] = {}
+
+
+class IdentityAllReduce:
+    """A broken algorithm: leaves every rank its own values."""
+
+    name = "identity"
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        pass
+
+
+class TimesWorldAllReduce:
+    """A broken algorithm: the mean comes out as a sum."""
+
+    name = "times-world"
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        dist.all_reduce(tensor)
+        tensor.mul_(dist.get_world_size())
+
+
+class OneRankOffAllReduce:
+    """A broken algorithm: rank 1 ends with other bits in one element."""
+
+    name = "one-rank-off"
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        dist.all_reduce(tensor)
+        if dist.get_rank() == 1 and tensor.numel():
+            tensor[-1] *= 1 + torch.finfo(tensor.dtype).eps
+
+
+BROKEN = {each.name: each for each in (IdentityAllReduce, TimesWorldAllReduce, OneRankOffAllReduce)}
+
+
+def algorithm(
+    name: str,
+    rank: int,
+    size: int,
+    group_size: int = 0,
+    hybrid_threshold: int = 4096,
+    pipeline_bytes: int = 1 << 22,
+    timeout_seconds: float = 60.0,
+) -> AllReduce:
+    """The algorithm, kept: making process groups for every example would be slow."""
+    key = (name, group_size, hybrid_threshold, pipeline_bytes)
+    if key not in _built:
+        _built[key] = (
+            BROKEN[name]()
+            if name in BROKEN
+            else build_all_reduce(
+                name,
+                Topology.build(rank, size, ranks_per_node=size, group_size=group_size),
+                hybrid_threshold=hybrid_threshold,
+                timeout_seconds=timeout_seconds,
+                pipeline_bytes=pipeline_bytes,
+            )
+        )
+    return _built[key]
+
+
+def ready(rank: int, size: int) -> int:
+    dist.barrier()
+    return rank
+
+
+def values_of(rank: int, numel: int, dtype: torch.dtype, seed: int) -> Tensor:
+    """The addends of a rank, of mixed signs and sizes; any rank can make those of another."""
+    generator = torch.Generator().manual_seed(1_000_003 * seed + rank)
+    plain = torch.randn(numel, generator=generator, dtype=torch.float64)
+    return (plain * (1 + torch.arange(numel) % 7)).to(dtype)
+
+
+def sums(
+    rank: int, size: int, name: str, numels: list[int], dtypes: list[str], **options: Any
+) -> list[dict[str, Any]]:
+    """All-reduce of each size and type, compared with the sum in float64."""
+    chosen = algorithm(name, rank, size, **options)
+    rows = []
+    for dtype_name in dtypes:
+        dtype = getattr(torch, dtype_name)
+        for numel in numels:
+            tensor = values_of(rank, numel, dtype, seed=numel)
+            chosen.all_reduce(tensor)
+            addends = [values_of(r, numel, dtype, seed=numel).double() for r in range(size)]
+            exact = sum(addends, torch.zeros(numel, dtype=torch.float64))
+            magnitude = sum((a.abs() for a in addends), torch.zeros(numel, dtype=torch.float64))
+            # size - 1 additions, each wrong by at most half a unit in the last place.
+            bound = (size - 1) * torch.finfo(dtype).eps / 2 * magnitude * 1.01
+            excess = (tensor.double() - exact).abs() - bound
+            rows.append(
+                {
+                    "dtype": dtype_name,
+                    "numel": numel,
+                    "excess": float(excess.max()) if numel else 0.0,
+                    "digest": tensor_digest([tensor]),
+                }
+            )
+    return rows
+
+
+def make_model() -> nn.Module:
+    """A small network without batch normalization, one weight of it channels_last."""
+    torch.manual_seed(5)
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(8, 6, 3, stride=2, bias=False),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(6 * 3 * 3, 10),
+    )
+    return model.to(memory_format=torch.channels_last)
+
+
+def batch(samples: slice) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(9)
+    images = torch.randn(12, 3, 8, 8, generator=generator)
+    labels = torch.randint(0, 10, (12,), generator=generator)
+    return images[samples].contiguous(memory_format=torch.channels_last), labels[samples]
+
+
+def backward(model: nn.Module, samples: slice, divide_by: int = 1) -> None:
+    images, labels = batch(samples)
+    (nn.functional.cross_entropy(model(images), labels) / divide_by).backward()
+
+
+def gradients(model: nn.Module) -> dict[str, list[float]]:
+    return {
+        name: p.grad.contiguous().reshape(-1).tolist()  # type: ignore[union-attr]
+        for name, p in model.named_parameters()
+    }
+
+
+def mean_gradient(
+    rank: int,
+    size: int,
+    name: str,
+    threshold_bytes: int,
+    overlap: bool = True,
+    bucket_dtype: str | None = None,
+    micro_batches: int = 1,
+    steps: int = 2,
+    **options: Any,
+) -> dict[str, Any]:
+    """Gradients of this rank's shard of the batch, averaged; those of the last step."""
+    model = make_model()
+    reducer = GradientReducer(
+        model.named_parameters(),
+        algorithm(name, rank, size, **options),
+        size,
+        threshold_bytes,
+        overlap=overlap,
+        bucket_dtype=None if bucket_dtype is None else getattr(torch, bucket_dtype),
+    )
+    share = 12 // size // micro_batches
+    digests = []
+    for _ in range(steps):
+        reducer.zero_()
+        for i in range(micro_batches):
+            start = (rank * micro_batches + i) * share
+            with reducer.accumulating(i + 1 < micro_batches):
+                backward(model, slice(start, start + share), divide_by=micro_batches)
+        exposed = reducer.finish().seconds()
+        digests.append(tensor_digest(reducer.flat_buffers))
+    reducer.close()
+    return {
+        "gradients": gradients(model),
+        "digests": digests,
+        "exposed": exposed,
+        "layout": reducer.layout_digest(),
+        "buckets": len(reducer.buckets),
+        "collectives": reducer.counters.collectives,
+        "bytes": reducer.counters.bytes,
+        "algorithms": list(reducer.counters.bucket_algorithms),
+    }
+
+
+def compare_digest(rank: int, size: int, odd_ranks: list[int]) -> str:
+    """The message of assert_same_on_all_ranks if ``odd_ranks`` hold something else."""
+    weights = torch.ones(3) + (rank in odd_ranks)
+    try:
+        assert_same_on_all_ranks("weights", tensor_digest([weights]))
+    except FourminError as error:
+        return f"{error}\nexit {error.exit_code}"
+    return ""
+
+
+def step_without_peer(
+    rank: int, size: int, name: str, absent: int, absent_seconds: float, **options: Any
+) -> dict[str, Any]:
+    """One step in which rank ``absent`` does not take part, seen from the others."""
+    chosen = algorithm(name, rank, size, **options)
+    warm_up = torch.ones(8)
+    chosen.all_reduce(warm_up)
+    if rank == absent:
+        time.sleep(absent_seconds)
+        return {}
+    model = make_model()
+    reducer = GradientReducer(model.named_parameters(), chosen, size, threshold_bytes=0)
+    backward(model, slice(0, 4))
+    start = time.monotonic()
+    try:
+        reducer.finish()
+        message, kind = "", ""
+    except FourminError as error:
+        message, kind = str(error), type(error).__name__
+    waited = time.monotonic() - start
+    reducer.close()
+    alive = [t.name for t in threading.enumerate() if t.name == "fourmin-comm"]
+    return {"message": message, "kind": kind, "seconds": waited, "threads": alive}

@@ -1,0 +1,168 @@
+"""The configuration: round trip, digest, overrides, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fourmin.config import FIELD_TYPES, Configuration, parse_settings
+from fourmin.errors import FourminError
+from fourmin.presets import load_preset
+
+
+@pytest.fixture
+def digits() -> Configuration:
+    return load_preset("digits").resolved(0, keep_workers=True)
+
+
+def test_json_gives_the_same_configuration_back(digits: Configuration) -> None:
+    through_json = json.loads(json.dumps(digits.to_json()))
+    assert Configuration.from_json(through_json) == digits
+    # RFC 8785 writes 16.0 as 16: the digest must not tell them apart, nor the reader.
+    through_json["base_learning_rate"] = 16
+    assert Configuration.from_json(through_json) == digits
+    assert Configuration.from_json(through_json).digest() == digits.digest()
+
+
+def test_the_digest_is_the_sha256_of_canonical_json_and_changes_with_every_field(
+    digits: Configuration,
+) -> None:
+    import rfc8785
+
+    assert digits.digest() == hashlib.sha256(rfc8785.dumps(digits.to_json())).hexdigest()
+    changed = {
+        str: "other", int: 12345, float: 0.123, bool: None, int | None: 7,
+        tuple[float, ...]: (1.0, 2.0, 3.5),
+    }  # fmt: skip
+    for field in dataclasses.fields(digits):
+        old = getattr(digits, field.name)
+        new = (not old) if isinstance(old, bool) else changed[FIELD_TYPES[field.name]]
+        assert dataclasses.replace(digits, **{field.name: new}).digest() != digits.digest()
+
+
+def test_settings_take_the_type_of_their_field() -> None:
+    assert parse_settings(
+        ["global_batch_size=128", "base_learning_rate=8", "nesterov=true", "pixel_mean=1,2,3",
+         "max_steps=none", "model=resnet20", "decay_milestones=[30,60]"]
+    ) == {
+        "global_batch_size": 128,
+        "base_learning_rate": 8.0,
+        "nesterov": True,
+        "pixel_mean": (1.0, 2.0, 3.0),
+        "max_steps": None,
+        "model": "resnet20",
+        "decay_milestones": (30.0, 60.0),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("learning_rate=3", "unknown --set key 'learning_rate'"),
+        ("global_batch_size", "has no value"),
+        ("global_batch_size=many", "not of type int"),
+        ("global_batch_size=64.5", "not of type int"),
+        ("nesterov=1", "not of type bool"),
+        ("base_learning_rate=nan", "not of type float"),
+        ("preset=digits", "unknown --set key 'preset'"),
+        ("=3", "unknown --set key ''"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(setting: str, message: str) -> None:
+    with pytest.raises(FourminError, match=message) as caught:
+        parse_settings([setting])
+    assert caught.value.exit_code == 2
+
+
+def test_an_unknown_key_is_answered_with_those_that_are_close() -> None:
+    with pytest.raises(FourminError) as caught:
+        parse_settings(["learning_rate=3"])
+    assert "base_learning_rate" in caught.value.why
+
+
+def test_a_repeated_setting_is_refused() -> None:
+    with pytest.raises(FourminError, match="given twice"):
+        parse_settings(["threads=1", "threads=2"])
+
+
+@given(st.text(max_size=30))
+def test_no_text_after_set_raises_anything_but_a_named_error(text: str) -> None:
+    try:
+        parse_settings([text])
+    except FourminError as error:
+        assert error.exit_code == 2
+
+
+def test_a_batch_that_workers_cannot_share_names_counts_that_fit(digits: Configuration) -> None:
+    with pytest.raises(FourminError) as caught:
+        dataclasses.replace(digits, procs_per_node=3).check()
+    assert "64 images cannot be shared equally by 3 workers" in caught.value.what
+    assert "1, 2, 4, 8" in caught.value.next_step
+    assert "global_batch_size=63 or 66" in caught.value.next_step
+    with pytest.raises(FourminError, match="in 5 accumulation steps"):
+        dataclasses.replace(digits, gradient_accumulation_steps=5).check()
+
+
+@given(
+    batch=st.integers(1, 4096), workers=st.integers(1, 64), accumulation=st.integers(1, 8)
+)
+def test_batches_pass_exactly_when_they_divide(batch: int, workers: int, accumulation: int) -> None:
+    configuration = dataclasses.replace(
+        load_preset("digits").resolved(0, keep_workers=True),
+        global_batch_size=batch,
+        procs_per_node=workers,
+        gradient_accumulation_steps=accumulation,
+    )
+    if batch % (workers * accumulation) == 0:
+        configuration.check()
+        assert configuration.local_batch_size * workers * accumulation == batch
+    else:
+        with pytest.raises(FourminError):
+            configuration.check()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("optimizer", "adam"),
+        ("precision", "fp8"),
+        ("max_epochs", 0),
+        ("weight_decay", -0.1),
+        ("momentum", 1.5),
+        ("label_smoothing", -1.0),
+        ("pixel_std", (1.0, 0.0, 1.0)),
+        ("pixel_mean", (1.0,)),
+        ("max_steps", 0),
+        ("allreduce", "tree"),
+    ],
+)
+def test_what_can_never_run_is_refused(digits: Configuration, field: str, value: object) -> None:
+    with pytest.raises(FourminError, match=field):
+        dataclasses.replace(digits, **{field: value}).check()
+
+
+def test_the_machine_decides_device_precision_and_workers() -> None:
+    preset = load_preset("digits")
+    assert preset.device == preset.precision == "auto"
+    on_cpu = preset.resolved(0, keep_workers=False)
+    assert (on_cpu.device, on_cpu.precision) == ("cpu", "bf16")
+    one_gpu = preset.resolved(1, keep_workers=False)
+    assert (one_gpu.device, one_gpu.precision, one_gpu.procs_per_node) == ("cuda", "fp16", 1)
+    assert preset.resolved(8, keep_workers=False).procs_per_node == 2
+    assert preset.resolved(1, keep_workers=True).procs_per_node == 2
+
+
+def test_fp16_on_the_cpu_is_refused(digits: Configuration) -> None:
+    with pytest.raises(FourminError, match="fp16 needs a GPU"):
+        dataclasses.replace(digits, precision="fp16").check()
+
+
+@pytest.mark.parametrize("data", [{}, {"nonsense": 1}])
+def test_an_incomplete_or_foreign_configuration_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises(FourminError):
+        Configuration.from_json(data)

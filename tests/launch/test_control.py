@@ -1,0 +1,93 @@
+"""The line between command and workers: answers, failures, and what happens when one is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fourmin.errors import FourminError
+from fourmin.launch.control import ORPHANED, ControlClient, ControlServer
+
+WORKER = """
+import sys, time
+from pathlib import Path
+from fourmin.launch.control import ControlClient
+client = ControlClient(Path(sys.argv[1]), int(sys.argv[2]))
+what = sys.argv[3]
+if what == "ask": client.ask_to_start(); client.finish()
+if what == "fail": client.fail("out of luck", "the details")
+if what == "sleep": time.sleep(60)
+"""
+
+
+def worker(path: Path, rank: int, what: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", WORKER, str(path), str(rank), what])
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> ControlServer:
+    return ControlServer(tmp_path / "control")
+
+
+def test_rank_0_waits_until_it_is_answered(server: ControlServer, tmp_path: Path) -> None:
+    process = worker(tmp_path / "control", 0, "ask")
+    assert [server.messages.get(timeout=10).kind for _ in range(2)] == ["hello", "ready"]
+    time.sleep(0.2)
+    assert process.poll() is None
+    server.go(0)
+    assert server.messages.get(timeout=10).kind == "finished"
+    assert process.wait(10) == 0
+
+
+def test_a_failure_arrives_with_its_reason(server: ControlServer, tmp_path: Path) -> None:
+    process = worker(tmp_path / "control", 3, "fail")
+    server.messages.get(timeout=10)
+    message = server.messages.get(timeout=10)
+    assert (message.kind, message.rank) == ("failed", 3)
+    assert message.data["summary"] == "out of luck"
+    assert process.wait(10) == 0
+    assert server.messages.empty()
+
+
+def test_a_killed_worker_is_noticed_at_once(server: ControlServer, tmp_path: Path) -> None:
+    process = worker(tmp_path / "control", 1, "sleep")
+    hello = server.messages.get(timeout=10)
+    assert hello.pid == process.pid
+    began = time.monotonic()
+    process.send_signal(signal.SIGKILL)
+    message = server.messages.get(timeout=10)
+    assert (message.kind, message.rank, message.pid) == ("lost", 1, process.pid)
+    assert time.monotonic() - began < 1
+    process.wait()
+
+
+def test_a_worker_ends_itself_when_the_command_has_gone(
+    server: ControlServer, tmp_path: Path
+) -> None:
+    process = worker(tmp_path / "control", 0, "sleep")
+    server.messages.get(timeout=10)
+    server.close()
+    assert process.wait(5) == ORPHANED
+
+
+def test_a_worker_that_comes_too_late_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FourminError, match="has gone"):
+        ControlClient(tmp_path / "nobody", 0)
+
+
+def test_garbage_on_the_socket_harms_nobody(server: ControlServer, tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.connect(str(tmp_path / "control"))
+        stranger.sendall(b"not json\n" + os.urandom(100))
+    process = worker(tmp_path / "control", 0, "ask")
+    assert server.messages.get(timeout=10).kind == "hello"
+    process.kill()
+    process.wait()

@@ -1,0 +1,82 @@
+"""The captured system: what is in it, what never is, and when its digest changes."""
+
+from __future__ import annotations
+
+import copy
+import getpass
+import json
+import socket
+
+import pytest
+
+from fourmin.system.capture import capture_system, system_digest
+from fourmin.system.environment import captured_environment, interpreter_changes
+from fourmin.system.hardware import usable_gpus
+from fourmin.system.software import package_digest
+
+
+def test_the_capture_names_no_host_and_no_user() -> None:
+    text = json.dumps(capture_system())
+    assert socket.gethostname() not in text
+    if getpass.getuser() != "root":  # a word that kernels and distributions use as well
+        assert getpass.getuser() not in text
+
+
+def test_the_digest_changes_with_hardware_and_versions_only() -> None:
+    system = capture_system()
+    digest = system_digest(system)
+    assert digest == system_digest(json.loads(json.dumps(system)))
+    other = copy.deepcopy(system)
+    other["environment"] = {"OMP_NUM_THREADS": "7"}
+    other["software"]["operating_system"]["kernel"] = "9.9"
+    assert system_digest(other) == digest
+    for path, value in (
+        (("hardware", "memory_gib"), 1),
+        (("hardware", "accelerators"), [{"model": "X", "memory_gib": 80, "count": 8}]),
+        (("software", "torch"), "0.0"),
+        (("software", "fourmin"), "9.9"),
+    ):
+        other = copy.deepcopy(system)
+        other[path[0]][path[1]] = value
+        assert system_digest(other) != digest, path
+
+
+def test_only_allow_listed_variables_are_kept_and_no_secret() -> None:
+    kept = captured_environment(
+        {
+            "NCCL_ALGO": "Ring",
+            "OMP_NUM_THREADS": "1",
+            "NCCL_SOCKET_IFNAME": "eth0",
+            "TORCH_TOKEN": "secret",
+            "FOURMIN_JOB": "/tmp/x",
+            "HOME": "/home/me",
+            "SLURM_NNODES": "4",
+            "SLURM_JOB_USER": "me",
+            "SLURMD_NODENAME": "n1",
+            "AWS_SECRET_ACCESS_KEY": "x",
+        }
+    )
+    assert kept == {"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "1", "SLURM_NNODES": "4"}
+
+
+def test_changes_to_the_interpreter_are_disclosed() -> None:
+    assert interpreter_changes({"PYTHONPATH": "/x", "LD_PRELOAD": ""}) == ["PYTHONPATH"]
+    assert "LD_PRELOAD" in interpreter_changes({"LD_PRELOAD": "evil.so"})
+
+
+def test_the_package_digest_is_stable() -> None:
+    assert package_digest() == package_digest()
+    assert len(package_digest()) == 64
+
+
+@pytest.mark.parametrize(("visible", "expected"), [("", 0), ("-1", 0), ("0,2", 2), ("0,1,2", 2)])
+def test_hidden_gpus_are_not_counted(
+    monkeypatch: pytest.MonkeyPatch, visible: str, expected: int
+) -> None:
+    from fourmin.system import hardware
+
+    monkeypatch.setattr(
+        hardware, "accelerators", lambda: [{"model": "H100", "memory_gib": 80, "count": 2}]
+    )
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert usable_gpus() == expected
