@@ -212,11 +212,13 @@ class Campaign:
         folder.mkdir(exist_ok=True)
         data: dict[str, Any] = {"run": slot.run, "attempt": slot.attempts + 1, "seed": slot.seed}
         events = folder / EVENTS_FILE
+        kept = folder / f"events.attempt-{slot.attempts}.log"
         if events.exists():
-            kept = folder / f"events.attempt-{slot.attempts}.log"
-            data["earlier_events_sha256"] = sha256_hex(events.read_bytes())
             os.rename(events, kept)
             sync_folder(folder)
+        # Also when a kill came between that rename and the record of it.
+        if kept.exists():
+            data["earlier_events_sha256"] = sha256_hex(kept.read_bytes())
         self._append("run-intent", data)
         return slot.attempts + 1
 

@@ -1,4 +1,4 @@
-"""What the processes of a GlooWorld run: each function takes rank, world size and arguments."""
+"""What the processes of a LocalWorld run: each function takes rank, world size and arguments."""
 
 from __future__ import annotations
 
@@ -77,6 +77,11 @@ def algorithm(
     return _built[key]
 
 
+def device_of(rank: int) -> torch.device:
+    """Where this rank's tensors live."""
+    return torch.device("cuda", rank) if dist.get_backend() == "nccl" else torch.device("cpu")
+
+
 def ready(rank: int, size: int) -> int:
     dist.barrier()
     return rank
@@ -98,8 +103,9 @@ def sums(
     for dtype_name in dtypes:
         dtype = getattr(torch, dtype_name)
         for numel in numels:
-            tensor = values_of(rank, numel, dtype, seed=numel)
+            tensor = values_of(rank, numel, dtype, seed=numel).to(device_of(rank))
             chosen.all_reduce(tensor)
+            tensor = tensor.cpu()
             addends = [values_of(r, numel, dtype, seed=numel).double() for r in range(size)]
             exact = sum(addends, torch.zeros(numel, dtype=torch.float64))
             magnitude = sum((a.abs() for a in addends), torch.zeros(numel, dtype=torch.float64))
@@ -139,7 +145,8 @@ def batch(samples: slice) -> tuple[Tensor, Tensor]:
 
 
 def backward(model: nn.Module, samples: slice, divide_by: int = 1) -> None:
-    images, labels = batch(samples)
+    device = next(model.parameters()).device
+    images, labels = (part.to(device) for part in batch(samples))
     (nn.functional.cross_entropy(model(images), labels) / divide_by).backward()
 
 
@@ -162,7 +169,7 @@ def mean_gradient(
     **options: Any,
 ) -> dict[str, Any]:
     """Gradients of this rank's shard of the batch, averaged; those of the last step."""
-    model = make_model()
+    model = make_model().to(device_of(rank))
     reducer = GradientReducer(
         model.named_parameters(),
         algorithm(name, rank, size, **options),

@@ -1,4 +1,4 @@
-"""Gloo worlds: processes that stay up for the session and run cases on demand."""
+"""Local worlds: processes that stay up for the session and run cases on demand."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from gloo_world import GlooWorld
+from local_world import LocalWorld
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], GlooWorld]]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], LocalWorld]]:
     """``world(size)``: a gloo world of that size, started once for each size."""
-    running: dict[int, GlooWorld] = {}
+    running: dict[int, LocalWorld] = {}
 
-    def get(size: int) -> GlooWorld:
+    def get(size: int) -> LocalWorld:
         if size not in running:
-            running[size] = GlooWorld(size, tmp_path_factory.mktemp("world"), timeout_seconds=60)
+            running[size] = LocalWorld(size, tmp_path_factory.mktemp("world"), timeout_seconds=60)
         return running[size]
 
     yield get
@@ -32,12 +32,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], 
 
 
 @pytest.fixture
-def fragile_world(tmp_path: Path) -> Iterator[Callable[[int, float], GlooWorld]]:
+def fragile_world(tmp_path: Path) -> Iterator[Callable[[int, float], LocalWorld]]:
     """``fragile_world(size, timeout_seconds)``: a world of its own, for a test that breaks it."""
-    running: list[GlooWorld] = []
+    running: list[LocalWorld] = []
 
-    def get(size: int, timeout_seconds: float) -> GlooWorld:
-        running.append(GlooWorld(size, tmp_path, timeout_seconds))
+    def get(size: int, timeout_seconds: float) -> LocalWorld:
+        running.append(LocalWorld(size, tmp_path, timeout_seconds))
         return running[-1]
 
     yield get

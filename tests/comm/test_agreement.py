@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from gloo_world import GlooWorld
+from local_world import LocalWorld
 
 from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
 
-GetWorld = Callable[[int], GlooWorld]
+GetWorld = Callable[[int], LocalWorld]
 
 
 def test_ranks_that_agree_pass(world: GetWorld) -> None:

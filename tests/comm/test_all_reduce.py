@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from gloo_world import GlooWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from local_world import LocalWorld
 
 from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.comm.ring import part_bounds
 
-GetWorld = Callable[[int], GlooWorld]
+GetWorld = Callable[[int], LocalWorld]
 DTYPES = ["float32", "float16", "bfloat16"]
 FROM_HYPOTHESIS = settings(
     max_examples=15,

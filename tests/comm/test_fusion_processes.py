@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 from comm_cases import backward, batch, make_model
-from gloo_world import GlooWorld
+from local_world import LocalWorld
 
-GetWorld = Callable[[int], GlooWorld]
-GetFragile = Callable[[int, float], GlooWorld]
+GetWorld = Callable[[int], LocalWorld]
+GetFragile = Callable[[int, float], LocalWorld]
 ALGORITHMS = ["native", "ring", "hierarchical", "hybrid"]
 SAMPLES = 12
 

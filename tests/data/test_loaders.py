@@ -329,3 +329,19 @@ def test_gpu_pixels_are_those_of_the_cpu(augmentation, photo_tree):
         difference = np.abs(grey_levels(one.images.cpu()) - grey_levels(other.images))
         assert difference.mean() < 1.5
         assert difference.max() < 40
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+def test_gpu_batches_are_not_overwritten_while_kernels_still_read_them(photo_tree):
+    """The copies are queued behind a long kernel, and the batches are dropped at once."""
+    copies = []
+    with make("dali", photo_tree, device="cuda:0", global_batch_size=2) as loader:
+        expected = [batch.images.cpu() for batch in loader.train_epoch(0)]
+        for batch in loader.train_epoch(0):
+            torch.cuda._sleep(20_000_000)
+            copies.append(batch.images.clone())
+            del batch
+    assert len(copies) == 18
+    for one, other in zip(copies, expected, strict=True):
+        assert torch.equal(one.cpu(), other)

@@ -1,4 +1,4 @@
-"""A gloo process group of W local processes that runs functions of ``comm_cases`` by name.
+"""A process group of W local processes that runs functions of ``comm_cases`` by name.
 
 The processes are forked from one server that has imported torch, so that a world costs a
 fraction of a second and not one import of torch for each process.
@@ -24,10 +24,12 @@ class CaseFailedError(Exception):
     """A case raised; the message holds the tracebacks by rank."""
 
 
-class GlooWorld:
+class LocalWorld:
     """W processes, each waiting for the name of a case."""
 
-    def __init__(self, size: int, folder: Path, timeout_seconds: float) -> None:
+    def __init__(
+        self, size: int, folder: Path, timeout_seconds: float, backend: str = "gloo"
+    ) -> None:
         self.size = size
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
@@ -35,7 +37,9 @@ class GlooWorld:
         for rank in range(size):
             ours, theirs = _CONTEXT.Pipe()
             process = _CONTEXT.Process(
-                target=serve, args=(theirs, rank, size, store, timeout_seconds), daemon=True
+                target=serve,
+                args=(theirs, rank, size, store, timeout_seconds, backend),
+                daemon=True,
             )
             process.start()
             theirs.close()
@@ -81,15 +85,19 @@ class GlooWorld:
                 process.join()
 
 
-def serve(pipe: Connection, rank: int, size: int, store: str, timeout_seconds: float) -> None:
+def serve(
+    pipe: Connection, rank: int, size: int, store: str, timeout_seconds: float, backend: str
+) -> None:
     """The life of a worker process; it ends when the other end of the pipe is closed."""
     import comm_cases
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
     dist.init_process_group(
-        "gloo",
+        backend,
         init_method=f"file://{store}",
         rank=rank,
         world_size=size,

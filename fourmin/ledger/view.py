@@ -1,0 +1,335 @@
+"""A campaign and its runs as a reader sees them: read once, parsed lazily, never raising.
+
+Bytes come from `fourmin.results.folder`, so nothing here opens a link, a device or an endless
+file. What cannot be read or parsed is None, and stays available as a fault.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fourmin.canonical import JSON, sha256_hex
+from fourmin.config import Configuration
+from fourmin.errors import FourminError
+from fourmin.ledger import chain
+from fourmin.ledger.campaign import (
+    CAMPAIGN_FILE,
+    EVENTS_FILE,
+    LEDGER_FILE,
+    PENDING,
+    RESULT_FILE,
+    SUMMARY_FILE,
+)
+from fourmin.ledger.history import History, RunHistory
+from fourmin.log import keys
+from fourmin.log.reader import EventLog, read_log
+from fourmin.log.timeline import Timeline
+from fourmin.results.folder import MAX_FILE_BYTES, Contents, Fault, JsonFile, read_bytes
+from fourmin.results.run_result import run_result
+from fourmin.results.schema import SchemaError, schema_errors
+from fourmin.ruleset import CURRENT, Benchmark, load_ruleset, versions
+
+RUN_FOLDER = re.compile(r"run-([1-9][0-9]{0,3})\Z")
+KEPT_LOG = re.compile(r"events\.attempt-([1-9][0-9]{0,4})\.log\Z")
+_LOCK = re.compile(r"\.lock(-.*)?\Z")
+_TEMPORARY = re.compile(r"\.(.+)\.tmp\Z")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A JSON file with what its schema says of it."""
+
+    file: JsonFile
+    schema: str
+    ruleset: str
+
+    @property
+    def path(self) -> str:
+        """Where it lies, relative to its campaign or run."""
+        return self.file.path
+
+    @cached_property
+    def schema_errors(self) -> list[SchemaError]:
+        """What the schema refuses; empty where the file is no JSON at all."""
+        if self.file.error is not None:
+            return []
+        return schema_errors(self.ruleset, self.schema, self.file.value)
+
+    @cached_property
+    def content(self) -> Mapping[str, Any] | None:
+        """The object, if it is strict JSON and valid by its schema; otherwise None."""
+        value = self.file.value
+        return value if isinstance(value, dict) and not self.schema_errors else None
+
+
+class RunView:
+    """One run: its event log, and what stands beside it.
+
+    `source` is `fourmin`, `mlperf` or `dawnbench`. `path` is the run's folder, `log_path` its
+    log's name in it. `campaign` is None for a run that lies alone and for a foreign one.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        log: EventLog | None,
+        *,
+        source: str = "fourmin",
+        number: int | None = None,
+        log_path: str = EVENTS_FILE,
+        events: bytes | None = None,
+        result: Document | None = None,
+        campaign: CampaignView | None = None,
+    ) -> None:
+        self.path = path
+        self.source = source
+        self.number = number
+        self.log_path = posixpath.join(path, log_path)
+        self.events = events
+        self.result = result
+        self.campaign = campaign
+        self._log = log
+
+    @cached_property
+    def log(self) -> EventLog | None:
+        """The event log, read strictly where it is this project's own."""
+        if self._log is None and self.events is not None:
+            return read_log(self.events, strict=True)
+        return self._log
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """The log's timeline."""
+        return None if self.log is None else Timeline.from_log(self.log)
+
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """What result.json must say, made from the log; empty without a log."""
+        return {} if self.log is None else run_result(self.log)
+
+    @cached_property
+    def configuration(self) -> Configuration | None:
+        """The configuration in the log, None where it is missing or not one."""
+        return _configuration(self.facts.get("configuration"))
+
+    @property
+    def history(self) -> RunHistory | None:
+        """What the ledger tells of this run."""
+        if self.campaign is None or self.number is None:
+            return None
+        return self.campaign.history.runs.get(self.number)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the log must be whole: the run has an outcome, or lies alone."""
+        if self.campaign is None:
+            return True
+        return self.history is not None and self.history.result is not None
+
+    @cached_property
+    def aborted_at(self) -> int | None:
+        """Line of the first abort record: whatever follows it was not written by the run."""
+        first = None if self.timeline is None else self.timeline.first(keys.ABORT)
+        return None if first is None else first.line
+
+    @cached_property
+    def practice(self) -> bool:
+        """Whether the run never counts."""
+        if self.campaign is not None and self.campaign.plan is not None:
+            return bool(self.campaign.plan["practice"])
+        return self.facts.get("practice") is True
+
+    @cached_property
+    def benchmark(self) -> Benchmark | None:
+        """The benchmark's rules, None where ruleset or benchmark are unknown."""
+        if self.campaign is not None and self.campaign.benchmark is not None:
+            return self.campaign.benchmark
+        return find_benchmark(self.facts.get("ruleset"), self.facts.get("benchmark"))
+
+
+@dataclass
+class CampaignView:
+    """A campaign's folder: `path` as findings name it, the files' bytes, and the faults.
+
+    `files` are all regular files by path relative to the folder, with None for those that
+    could not be read or that nothing here needs.
+    """
+
+    path: str
+    files: Mapping[str, bytes | None]
+    folders: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    registered: bool = field(default=True)
+
+    @classmethod
+    def load(cls, folder: Path, path: str, contents: Contents) -> CampaignView:
+        """Read the files that a campaign has, each once and within its limit."""
+        files: dict[str, bytes | None] = {}
+        faults = list(contents.faults)
+        for name in contents.files:
+            files[name] = None
+            if _kind(name) in ("lock", "unknown", "temporary"):
+                continue
+            data = read_bytes(folder / name, MAX_FILE_BYTES)
+            if isinstance(data, str):
+                faults.append(Fault(data, name, f"the file is {data}"))
+            else:
+                files[name] = data
+        return cls(path, files, contents.folders, tuple(faults))
+
+    def where(self, name: str) -> str:
+        """The path of a file of this campaign, as findings name it."""
+        return posixpath.join(self.path, name) if name else self.path
+
+    @cached_property
+    def ruleset(self) -> str:
+        """The plan's ruleset version if this installation has it, otherwise the current one."""
+        plan = self._json(CAMPAIGN_FILE)
+        named = plan.value.get("ruleset") if plan and isinstance(plan.value, dict) else None
+        return named if isinstance(named, str) and named in versions() else CURRENT
+
+    @cached_property
+    def plan_document(self) -> Document | None:
+        """campaign.json."""
+        return self._document(CAMPAIGN_FILE, "campaign")
+
+    @property
+    def plan(self) -> Mapping[str, Any] | None:
+        """The content of campaign.json, None where it is missing or not valid."""
+        return None if self.plan_document is None else self.plan_document.content
+
+    @cached_property
+    def summary_document(self) -> Document | None:
+        """summary.json, or the pending one that the ledger vouches for."""
+        return self._document(self.settled(SUMMARY_FILE), "summary")
+
+    @cached_property
+    def digest(self) -> str:
+        """The campaign digest: SHA-256 of campaign.json's bytes; empty without them."""
+        data = self.files.get(CAMPAIGN_FILE)
+        return "" if data is None else sha256_hex(data)
+
+    @cached_property
+    def benchmark(self) -> Benchmark | None:
+        """The benchmark's rules, None where ruleset or benchmark are unknown."""
+        plan = self.plan
+        return None if plan is None else find_benchmark(plan["ruleset"], plan["benchmark"])
+
+    @cached_property
+    def torn_line(self) -> int | None:
+        """The ledger's last line, if it has no line end and so was never durable."""
+        data = self.files.get(LEDGER_FILE) or b""
+        return data.count(b"\n") + 1 if data and not data.endswith(b"\n") else None
+
+    @cached_property
+    def _chain(self) -> tuple[list[chain.Entry], list[chain.ChainProblem]]:
+        data = self.files.get(LEDGER_FILE) or b""
+        return chain.parse(data[: data.rfind(b"\n") + 1])
+
+    @property
+    def entries(self) -> list[chain.Entry]:
+        """The ledger's records."""
+        return self._chain[0]
+
+    @property
+    def chain_problems(self) -> list[chain.ChainProblem]:
+        """What is wrong with the ledger's lines."""
+        return self._chain[1]
+
+    @cached_property
+    def history(self) -> History:
+        """What the ledger tells."""
+        return History.of(self.entries, None if self.plan is None else self.plan["runs"])
+
+    @cached_property
+    def vouched(self) -> frozenset[str]:
+        """The SHA-256 of every file that the ledger records."""
+        names = ("events_sha256", "result_sha256", "summary_sha256", "earlier_events_sha256")
+        found = (entry.data.get(name) for entry in self.entries for name in names)
+        return frozenset(value for value in found if isinstance(value, str))
+
+    def settled(self, name: str) -> str:
+        """`name`, or its pending name where only that exists and the ledger vouches for it."""
+        pending = self.files.get(name + PENDING)
+        waiting = name not in self.files and pending is not None
+        return name + PENDING if waiting and sha256_hex(pending or b"") in self.vouched else name
+
+    @cached_property
+    def runs(self) -> list[RunView]:
+        """The runs that have a folder, by number."""
+        numbers = (RUN_FOLDER.match(name) for name in self.folders)
+        return [self._run(number) for number in sorted(int(m.group(1)) for m in numbers if m)]
+
+    def file_kind(self, name: str) -> str:
+        """What a file is by its name: `plan`, `ledger`, `summary`, `events`, `result`,
+        `kept-log`, `lock`, `pending`, `temporary` or `unknown`.
+        """
+        return _kind(name)
+
+    def _run(self, number: int) -> RunView:
+        folder = f"run-{number}"
+        result = self.settled(f"{folder}/{RESULT_FILE}")
+        return RunView(
+            self.where(folder),
+            None,
+            number=number,
+            events=self.files.get(f"{folder}/{EVENTS_FILE}"),
+            result=self._document(result, "result"),
+            campaign=self,
+        )
+
+    def _json(self, name: str) -> JsonFile | None:
+        data = self.files.get(name)
+        return None if data is None else JsonFile.parse(name, data)
+
+    def _document(self, name: str, schema: str) -> Document | None:
+        file = self._json(name)
+        return None if file is None else Document(file, schema, self.ruleset)
+
+
+def find_benchmark(ruleset: JSON, name: JSON) -> Benchmark | None:
+    """A benchmark that this installation has, or None."""
+    if not isinstance(ruleset, str) or not isinstance(name, str) or ruleset not in versions():
+        return None
+    try:
+        return load_ruleset(ruleset).benchmark(name)
+    except FourminError:
+        return None
+
+
+def _configuration(value: Any) -> Configuration | None:
+    if not isinstance(value, dict) or not value:
+        return None
+    try:
+        return Configuration.from_json(value)
+    except FourminError:
+        return None
+
+
+def _kind(name: str) -> str:
+    folder, _, base = name.rpartition("/")
+    if folder and not RUN_FOLDER.match(folder):
+        return "unknown"
+    known = (
+        {EVENTS_FILE: "events", RESULT_FILE: "result"}
+        if folder
+        else {CAMPAIGN_FILE: "plan", LEDGER_FILE: "ledger", SUMMARY_FILE: "summary"}
+    )
+    if base in known:
+        return known[base]
+    if folder and KEPT_LOG.match(base):
+        return "kept-log"
+    if not folder and _LOCK.match(base):
+        return "lock"
+    temporary = _TEMPORARY.match(base)
+    if temporary and temporary.group(1).removesuffix(PENDING) in known:
+        return "temporary"
+    if base.endswith(PENDING) and base.removesuffix(PENDING) in known:
+        return "pending"
+    return "unknown"

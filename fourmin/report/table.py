@@ -1,0 +1,49 @@
+"""The default format: tables for a terminal, wide content wrapped to its width."""
+
+from __future__ import annotations
+
+import io
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+
+from fourmin.report.model import Comparison, Result
+from fourmin.report.wording import COLUMNS, one_line, same_table, title
+
+RIGHT = {"chips", "batch", "time to train", "CV", "epochs", "images/s", "scaling", "campaigns"}
+
+
+def render(comparison: Comparison, width: int | None = None) -> str:
+    """The tables as text; `width` in columns, that of the terminal without."""
+    console = Console(
+        file=io.StringIO(), width=width or max(100, Console().width), markup=False, highlight=False,
+        emoji=False,
+    )  # fmt: skip
+    if not comparison.results:
+        console.print("no benchmark result")
+    for _, group in groupby(comparison.results, key=same_table):
+        console.print(_table(list(group)))
+    for heading, others in (
+        ("failed, unfinished or abandoned campaigns", comparison.failed),
+        ("practice campaigns, which never count", comparison.practice),
+    ):
+        if others:
+            console.print(f"\n{heading}:")
+            for result in others:
+                console.print(f"  {one_line(result)}")
+    console.print(f"\nruleset {comparison.ruleset}")
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def _table(results: list[Result]) -> Table:
+    shown = [
+        column for column in COLUMNS if any(column[1](result) != "-" for result in results)
+    ]
+    table = Table(title=title(results[0]), title_justify="left")
+    for name, _ in shown:
+        table.add_column(name, justify="right" if name in RIGHT else "left")
+    for result in results:
+        table.add_row(*(say(result) for _, say in shown))
+    return table

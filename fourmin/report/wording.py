@@ -1,0 +1,87 @@
+"""The words that all text formats share: columns, and how a number reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fourmin.report.model import ReportedRun, Result
+from fourmin.text import printable
+
+Column = tuple[str, Callable[[Result], str]]
+
+
+def duration(minutes: float | None) -> str:
+    """Minutes with their unit, in seconds below a minute; `-` for none."""
+    if minutes is None:
+        return "-"
+    return f"{minutes * 60:.2f} s" if abs(minutes) < 1 else f"{minutes:.3f} min"
+
+
+def interval(result: Result) -> str:
+    """The 95% interval of the mean time."""
+    if result.ci95 is None:
+        return "-"
+    return f"{duration(result.ci95[0])} to {duration(result.ci95[1])}"
+
+
+def run_times(result: Result) -> str:
+    """Every run, in run order: its time, or how it ended."""
+    return ", ".join(_run_time(run) for run in result.runs) or "-"
+
+
+def _run_time(run: ReportedRun) -> str:
+    if run.status in ("converged", "success") or (run.status == "practice"):
+        return duration(run.minutes)
+    return printable(run.status)
+
+
+def number(value: float | None, form: str) -> str:
+    """A number in a format, or `-` for none."""
+    return "-" if value is None else format(value, form)
+
+
+def verdict(result: Result) -> str:
+    """Whether the result is valid, with its findings and waivers."""
+    state = "" if result.state == "closed" else f"{result.state}, "
+    valid = "valid" if result.valid else "INVALID"
+    findings = f", {result.findings} findings" if result.findings else ""
+    waivers = f", waived {' '.join(result.waivers)}" if result.waivers else ""
+    return f"{state}{valid}{findings}{waivers}"
+
+
+COLUMNS: tuple[Column, ...] = (
+    ("submitter", lambda r: printable(r.submitter)),
+    ("system", lambda r: printable(r.system)),
+    ("chips", lambda r: number(r.chips, "d")),
+    ("batch", lambda r: number(r.global_batch_size, ",d")),
+    ("time to train", lambda r: duration(r.minutes)),
+    ("95% interval", interval),
+    ("CV", lambda r: number(r.cv, ".1%")),
+    ("runs", run_times),
+    ("epochs", lambda r: number(r.epochs_mean, ".1f")),
+    ("images/s", lambda r: number(r.images_per_second, ",.0f")),
+    ("scaling", lambda r: number(r.scaling_efficiency, ".1%")),
+    ("registration", lambda r: printable(r.registration)),
+    ("campaigns", lambda r: str(r.campaigns)),
+    ("checked", verdict),
+)
+"""Every column of the text tables: its title and what it says of a result."""
+
+
+def title(result: Result) -> str:
+    """What a table is about: results in different ones must not be compared."""
+    target = number(result.quality_target, "g")
+    return f"{printable(result.benchmark)}, {printable(result.division)} division, target {target}"
+
+
+def same_table(result: Result) -> tuple[str, str, float | None]:
+    """Results are comparable only when these agree."""
+    return result.benchmark, result.division, result.quality_target
+
+
+def one_line(result: Result) -> str:
+    """A result outside of the tables, in one line."""
+    return (
+        f"{printable(result.path)}: {printable(result.benchmark)}, {result.state}, "
+        f"{len(result.runs)} runs ({run_times(result)}), {verdict(result)}"
+    )

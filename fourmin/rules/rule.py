@@ -1,0 +1,160 @@
+"""What a rule is: a function with a code, a name, a severity, a scope and a page.
+
+The page is the function's docstring: one line that says what holds, then four sections under
+the headings of `HEADINGS`. The hint of a finding is the first sentence of the last section.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+ERROR = "error"
+WARNING = "warning"
+NOTE = "note"
+SEVERITIES = (ERROR, WARNING, NOTE)
+
+CAMPAIGN = "campaign"
+RUN = "run"
+SCOPES = (CAMPAIGN, RUN)
+"""What a rule's function is given: a `CampaignView` or a `RunView`."""
+
+FOURMIN = "fourmin"
+MLPERF = "mlperf"
+DAWNBENCH = "dawnbench"
+SOURCES = (FOURMIN, MLPERF, DAWNBENCH)
+"""Whose files a rule can judge."""
+
+HEADINGS = ("What it checks", "Why it is bad", "Example", "How to put it right")
+
+GROUPS = {
+    "SCH": "schema",
+    "LOG": "event log",
+    "CLK": "clock",
+    "DAT": "data",
+    "EVA": "evaluation",
+    "HYP": "hyperparameters",
+    "SEE": "seeds",
+    "RUN": "run set",
+    "CNV": "convergence",
+    "SYS": "system",
+    "LED": "ledger",
+    "PHY": "plausibility",
+    "SUB": "package",
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What a rule's function yields: where something is wrong and why."""
+
+    path: str
+    message: str
+    line: int | None = None
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem with the rule that found it."""
+
+    code: str
+    name: str
+    severity: str
+    path: str
+    line: int | None
+    message: str
+    hint: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As `fourmin validate --format json` gives it."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+Check = Callable[[Any], Iterable[Problem]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule of the ruleset."""
+
+    code: str
+    name: str
+    severity: str
+    scope: str
+    sources: tuple[str, ...]
+    check: Check
+
+    @property
+    def summary(self) -> str:
+        """The first line of the page."""
+        return self._text.partition("\n")[0]
+
+    @property
+    def _text(self) -> str:
+        return inspect.getdoc(self.check) or ""
+
+    @cached_property
+    def sections(self) -> dict[str, str]:
+        """The page's sections by heading; a missing one is missing here."""
+        pattern = "|".join(map(re.escape, HEADINGS))
+        parts = re.split(rf"^({pattern})\n", self._text, flags=re.MULTILINE)
+        return {
+            heading: inspect.cleandoc(body)
+            for heading, body in zip(parts[1::2], parts[2::2], strict=True)
+        }
+
+    @cached_property
+    def hint(self) -> str:
+        """The first sentence of the last section, in one line."""
+        text = " ".join(self.sections.get(HEADINGS[-1], "").split())
+        return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
+
+    def applies_to(self, source: str) -> bool:
+        """Whether the rule can judge files of `source`."""
+        return source in self.sources
+
+    def findings(self, view: Any, fallback_path: str) -> Iterator[Finding]:
+        """What the rule finds in `view`.
+
+        A rule that fails on somebody's file must not hide what the others find, so its failure
+        is a finding too.
+        """
+        try:
+            for problem in self.check(view):
+                yield self._finding(problem)
+        except Exception as error:
+            yield self._finding(
+                Problem(
+                    fallback_path,
+                    f"the rule could not be applied to these files ({type(error).__name__}: "
+                    f"{str(error)[:200]})",
+                    hint="Report this to fourmin's maintainers, with the files.",
+                )
+            )
+
+    def _finding(self, problem: Problem) -> Finding:
+        return Finding(
+            code=self.code,
+            name=self.name,
+            severity=self.severity,
+            path=problem.path,
+            line=problem.line,
+            message=problem.message,
+            hint=problem.hint or self.hint,
+        )
+
+
+def rule(
+    code: str, name: str, severity: str, scope: str, sources: tuple[str, ...] = (FOURMIN,)
+) -> Callable[[Check], Rule]:
+    """Make a rule of the decorated function, whose docstring is the rule's page."""
+
+    def make(check: Check) -> Rule:
+        return Rule(code, name, severity, scope, sources, check)
+
+    return make

@@ -1,0 +1,152 @@
+"""SCH: every file is strict JSON, valid by its schema, and one that belongs there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fourmin.ledger.view import CampaignView, Document
+from fourmin.results.schema import schema_errors
+from fourmin.rules.rule import CAMPAIGN, ERROR, Problem, rule
+
+
+def _documents(campaign: CampaignView) -> Iterator[Document]:
+    found = [campaign.plan_document, campaign.summary_document]
+    found += [run.result for run in campaign.runs]
+    return (document for document in found if document is not None)
+
+
+@rule("SCH001", "strict-json", ERROR, CAMPAIGN)
+def strict_json(campaign: CampaignView) -> Iterator[Problem]:
+    """Every JSON file holds one value that means the same to every reader.
+
+    What it checks
+        campaign.json, result.json and summary.json are UTF-8 JSON without a byte-order mark,
+        duplicate keys, NaN or Infinity, numbers of more than 64 characters or beyond a 64-bit
+        float, half surrogate pairs, nesting deeper than 64, or bytes after the value.
+    Why it is bad
+        Two readers of such a file may see two results: of a key that occurs twice, one takes
+        the first value and the other the last.
+    Example
+        `{"minutes": 1.2, "minutes": 4.8}` in result.json.
+    How to put it right
+        Restore the file as `fourmin run` wrote it. Files are never edited by hand.
+    """
+    for document in _documents(campaign):
+        error = document.file.error
+        if error is not None:
+            yield Problem(campaign.where(document.path), error.message, error.line)
+
+
+@rule("SCH002", "schema", ERROR, CAMPAIGN)
+def schema(campaign: CampaignView) -> Iterator[Problem]:
+    """Every file has the fields and types that its JSON Schema asks for, and no others.
+
+    What it checks
+        campaign.json, result.json, summary.json and each ledger record against the schemas in
+        `rules/<version>/schemas/`. An integer is written without a decimal point.
+    Why it is bad
+        A field that is missing, misspelled or of another type is read as something else, or
+        not at all.
+    Example
+        `"seed": "1234"`: a string where an integer belongs.
+    How to put it right
+        Restore the file as `fourmin run` wrote it. If it is untouched, it was written by another
+        version: validate it with the version that its ruleset names.
+    """
+    for document in _documents(campaign):
+        for error in document.schema_errors:
+            yield Problem(campaign.where(document.path), str(error))
+    for entry in campaign.entries:
+        record = {
+            "data": entry.data,
+            "hash": "0" * 64,  # the chain's own check is stricter
+            "index": entry.index,
+            "kind": entry.kind,
+            "previous": entry.previous,
+            "time_ms": entry.time_ms,
+        }
+        for error in schema_errors(campaign.ruleset, "ledger", record):
+            yield Problem(campaign.where("ledger.jsonl"), str(error), entry.line)
+
+
+@rule("SCH003", "unexpected-file", ERROR, CAMPAIGN)
+def unexpected_file(campaign: CampaignView) -> Iterator[Problem]:
+    """A campaign's folder holds the files that the ledger tells of, and nothing else.
+
+    What it checks
+        The names in the folder and in its `run-<i>` folders. Known beside the five kinds of
+        result files are the lock files, and files that an interrupted write left.
+    Why it is bad
+        A log under another name is an attempt that no record tells of.
+    Example
+        `run-2/events.old.log`.
+    How to put it right
+        Move the file out of the campaign's folder.
+    """
+    for name in campaign.files:
+        if campaign.file_kind(name) == "unknown":
+            yield Problem(campaign.where(name), "a file that does not belong to a campaign")
+    runs = {run.path for run in campaign.runs}
+    for folder in campaign.folders:
+        if campaign.where(folder) not in runs:
+            yield Problem(campaign.where(folder), "a folder that does not belong to a campaign")
+
+
+@rule("SCH004", "unsafe-path", ERROR, CAMPAIGN)
+def unsafe_path(campaign: CampaignView) -> Iterator[Problem]:
+    """Every name is plain and every file is a regular one that can be read.
+
+    What it checks
+        No symbolic links, pipes or devices; names of ASCII letters, digits and `. _ + -`, no two
+        of which differ by case alone; files within the size limits; readable.
+    Why it is bad
+        A link shows another file to each reader; names that differ by case alone are one file
+        on some systems and two on others.
+    Example
+        `run-1/result.json` is a link to another campaign's result.
+    How to put it right
+        Put the file itself there, under its plain name.
+    """
+    for fault in campaign.faults:
+        yield Problem(campaign.where(fault.path), fault.message)
+
+
+@rule("SCH005", "missing-file", ERROR, CAMPAIGN)
+def missing_file(campaign: CampaignView) -> Iterator[Problem]:
+    """A campaign has its plan and its ledger.
+
+    What it checks
+        campaign.json and ledger.jsonl exist. Files that the ledger records are LED004's.
+    Why it is bad
+        Without the plan nothing says what was registered; without the ledger nothing says what
+        was tried.
+    Example
+        A folder with run-1 to run-5 and a summary.json alone.
+    How to put it right
+        Restore the file from where the campaign ran.
+    """
+    for name in ("campaign.json", "ledger.jsonl"):
+        if name not in campaign.files:
+            yield Problem(campaign.where(name), "the file is missing")
+
+
+@rule("SCH006", "unknown-benchmark", ERROR, CAMPAIGN)
+def unknown_benchmark(campaign: CampaignView) -> Iterator[Problem]:
+    """The plan names a ruleset and a benchmark that exist.
+
+    What it checks
+        `ruleset` and `benchmark` in campaign.json against the rulesets of this installation.
+    Why it is bad
+        Without the benchmark there is no target, no schedule and no limit to hold the runs to.
+    Example
+        `"benchmark": "resnet50-fast"`.
+    How to put it right
+        Validate with a fourmin that has this ruleset, or register the campaign for a benchmark
+        that exists.
+    """
+    plan = campaign.plan
+    if plan is not None and campaign.benchmark is None:
+        yield Problem(
+            campaign.where("campaign.json"),
+            f"ruleset {plan['ruleset']} has no benchmark {plan['benchmark']} here",
+        )

@@ -1,0 +1,140 @@
+"""Workers that die or hang, and commands that are killed: what is left, and how fast."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from processes import PRACTICE, fourmin, running
+
+
+def wait_until_gone(pids: list[int], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"still there after {seconds} s: {pids}")
+
+
+def kinds(campaign: Path) -> list[str]:
+    lines = (campaign / "ledger.jsonl").read_text().splitlines()
+    return [json.loads(line)["kind"] for line in lines]
+
+
+def test_a_worker_that_dies_ends_the_run_with_its_error(tmp_path: Path) -> None:
+    with running(*PRACTICE, "--runs", "2", "--results-dir", str(tmp_path), state=tmp_path) as run:
+        run.wait_for_training()
+        workers = run.workers()
+        assert len(workers) == 2
+        os.kill(workers[1], signal.SIGKILL)
+        code, errors, seconds = run.end(timeout=20)
+        assert code == 3, errors
+        assert seconds < 5
+        assert "run 1 failed" in errors
+        assert f"worker 1 (process {workers[1]}) died" in errors
+        assert f"--resume {run.campaign}" in errors
+        wait_until_gone(workers, 2)
+        result = json.loads((run.campaign / "run-1/result.json").read_bytes())
+        assert result["status"] == "aborted"
+        assert "died" in result["failure"]
+        assert kinds(run.campaign)[-3:] == ["run-intent", "run-start", "run-result"]
+
+
+def test_a_worker_that_hangs_ends_the_run_within_the_collective_timeout(tmp_path: Path) -> None:
+    options = [*PRACTICE, "--runs", "1", "--set", "collective_timeout_seconds=3"]
+    with running(*options, "--results-dir", str(tmp_path), state=tmp_path) as run:
+        run.wait_for_training()
+        workers = run.workers()
+        os.kill(workers[0], signal.SIGSTOP)
+        code, errors, seconds = run.end(timeout=30)
+        assert code == 3, errors
+        assert 2 < seconds < 3 + 5
+        assert "worker 1" in errors
+        wait_until_gone(workers, 2)
+
+
+def test_no_worker_outlives_a_command_that_was_killed(tmp_path: Path) -> None:
+    with running(*PRACTICE, "--runs", "1", "--results-dir", str(tmp_path), state=tmp_path) as run:
+        run.wait_for_training()
+        family = [*run.workers(), run.agent()]
+        assert len(family) == 3
+        run.process.kill()
+        wait_until_gone(family, 10)
+
+
+def test_workers_without_their_agent_end_and_the_run_fails(tmp_path: Path) -> None:
+    with running(*PRACTICE, "--runs", "1", "--results-dir", str(tmp_path), state=tmp_path) as run:
+        run.wait_for_training()
+        workers = run.workers()
+        os.kill(run.agent(), signal.SIGKILL)
+        code, errors, seconds = run.end(timeout=20)
+        assert code == 3, errors
+        assert seconds < 5
+        wait_until_gone(workers, 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_counts_as_not_converged_and_the_campaign_goes_on(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    options = [*PRACTICE, "--runs", "2", "--max-steps", "30", "--results-dir", str(tmp_path)]
+    with running(*options, state=tmp_path) as run:
+        run.wait_for_training()
+        workers = run.workers()
+        run.process.send_signal(number)
+        code, errors, _ = run.end(timeout=10)
+        assert code == 130, errors
+        assert "interrupted in run 1" in errors
+        wait_until_gone(workers, 2)
+        campaign = run.campaign
+    again = fourmin("run", "--resume", str(campaign), "--quiet", state=tmp_path)
+    assert again.returncode == 0, again.stderr
+    summary = json.loads((campaign / "summary.json").read_bytes())
+    assert [r["status"] for r in summary["runs"]] == ["aborted", "not-converged"]
+    assert fourmin("validate", str(campaign), state=tmp_path).returncode == 0
+
+
+def test_everything_killed_in_run_3_loses_nothing_and_resumes_with_run_4(tmp_path: Path) -> None:
+    options = [*PRACTICE, "--runs", "4", "--max-steps", "24", "--results-dir", str(tmp_path)]
+    with running(*options, state=tmp_path) as run:
+        run.wait_for_training(run=3)
+        campaign = run.campaign
+        family = [run.process.pid, run.agent(), *run.workers()]
+        for pid in family:
+            os.kill(pid, signal.SIGKILL)
+        wait_until_gone(family[1:], 5)
+    before = {
+        path: path.read_bytes() for path in campaign.glob("run-[12]/*") if path.is_file()
+    }
+    assert len(before) == 4
+    checked = fourmin("validate", str(campaign), "--format", "json", state=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+    findings = json.loads(checked.stdout)["findings"]
+    assert any(f["severity"] == "warning" and "unfinished" in f["name"] for f in findings)
+
+    again = fourmin("run", "--resume", str(campaign), "--quiet", state=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert {path: path.read_bytes() for path in before} == before
+    summary = json.loads((campaign / "summary.json").read_bytes())
+    assert [r["status"] for r in summary["runs"]] == [
+        "not-converged", "not-converged", "aborted", "not-converged"
+    ]  # fmt: skip
+    assert kinds(campaign).count("run-intent") == 4
+    assert fourmin("validate", str(campaign), state=tmp_path).returncode == 0
+    closed = fourmin("run", "--resume", str(campaign), state=tmp_path)
+    assert closed.returncode == 2
+    assert "has ended" in closed.stderr
+
+
+def test_a_second_command_on_the_same_campaign_is_refused(tmp_path: Path) -> None:
+    with running(*PRACTICE, "--runs", "1", "--results-dir", str(tmp_path), state=tmp_path) as run:
+        run.wait_for_training()
+        second = fourmin("run", "--resume", str(run.campaign), state=tmp_path)
+        assert second.returncode == 2
+        assert "is being written by another process" in second.stderr
+        assert "Traceback" not in second.stderr
