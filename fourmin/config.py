@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -134,24 +135,34 @@ class Configuration:
             for value in [getattr(self, field.name)]
         }
 
-    def resolved(self, gpus: int, *, keep_workers: bool) -> Configuration:
+    def resolved(self, gpus: int, *, keep_workers: bool, cpus: int | None = None) -> Configuration:
         """What this machine decides: device, precision, and workers a node unless kept.
 
-        With `gpus` GPUs to use, each worker has its own; without, workers share the CPU. The
-        preset's number of workers is then the most that are started.
+        `gpus` and `cpus` are how many this process may use (cpus None: those of its affinity).
+        The preset's number of workers is the most that are started. On one node each worker has
+        a GPU of its own or, on the CPU, a core of its own, and there the number is lowered to one
+        that shares the batch equally. A machine without GPUs does not decide for `device=cuda`,
+        nor does this node for several.
         """
         workers = self.procs_per_node
         device = self.device
         if device == AUTO:
             device = "cuda" if gpus > 0 else "cpu"
-        if device == "cuda" and not keep_workers:
-            workers = max(1, min(workers, gpus))
+        if self.nodes == 1 and not keep_workers:
+            if device == "cpu":
+                workers = self._workers_for(cpus or len(os.sched_getaffinity(0)))
+            elif gpus > 0:
+                workers = min(workers, gpus)
         precision = self.precision
         if precision == AUTO:
             precision = "fp16" if device == "cuda" else "bf16"
-        return dataclasses.replace(
-            self, device=device, precision=precision, procs_per_node=workers
-        )
+        return dataclasses.replace(self, device=device, precision=precision, procs_per_node=workers)
+
+    def _workers_for(self, cpus: int) -> int:
+        """The largest number of workers for `cpus` cores that shares the batch equally."""
+        most = max(1, min(self.procs_per_node, cpus))
+        images = self.global_batch_size // self.gradient_accumulation_steps
+        return next((n for n in range(most, 0, -1) if images > 0 and images % n == 0), most)
 
     def digest(self) -> str:
         """Hex SHA-256 of the canonical JSON of every field."""
@@ -198,9 +209,12 @@ class Configuration:
         for name in positive.split():
             if not getattr(self, name) > 0:
                 raise FourminError(f"{name} must be greater than 0, not {getattr(self, name)}")
-        for name in ("base_learning_rate end_learning_rate weight_decay lars_eta lars_epsilon "
-                     "warmup_epochs warmup_start_learning_rate group_size fusion_threshold "
-                     "hybrid_threshold eval_offset momentum").split():  # fmt: skip
+        not_negative = (
+            "base_learning_rate end_learning_rate weight_decay lars_eta lars_epsilon "
+            "warmup_epochs warmup_start_learning_rate group_size fusion_threshold "
+            "hybrid_threshold eval_offset momentum"
+        )
+        for name in not_negative.split():
             if not getattr(self, name) >= 0:
                 raise FourminError(f"{name} must not be negative, but is {getattr(self, name)}")
         for name in ("momentum", "label_smoothing", "bn_momentum"):
@@ -220,6 +234,17 @@ class Configuration:
         if self.max_steps is not None and self.max_steps < 1:
             raise FourminError("max_steps must be at least 1")
         self._check_batch()
+        self._check_bn_span()
+
+    def _check_bn_span(self) -> None:
+        if self.workers % self.bn_span == 0:
+            return
+        fits = [str(span) for span in range(1, self.workers + 1) if self.workers % span == 0]
+        raise FourminError(
+            f"bn_span={self.bn_span} does not fit {self.workers} workers",
+            "every group of workers that shares batch statistics must have the same size",
+            f"--set bn_span=N with N one of {', '.join(fits)}",
+        )
 
     def _check_batch(self) -> None:
         parts = self.workers * self.gradient_accumulation_steps

@@ -16,6 +16,7 @@ from fourmin.datasets.check import compare_with_benchmark
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.errors import FourminError
 from fourmin.files import ensure_writable_folder
+from fourmin.launch import LAUNCHER_NAMES
 from fourmin.launch.execute import Materials
 from fourmin.ledger.campaign import Campaign, Plan
 from fourmin.ledger.known import earlier_campaigns
@@ -24,6 +25,9 @@ from fourmin.ruleset import CURRENT, Benchmark, load_ruleset
 from fourmin.system.capture import capture_system, system_digest
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version, package_digest
+
+ONE_NODE_LAUNCHERS = ("auto", "local")
+"""Launchers that start workers on this node only."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Request:
     results_dir: Path = Path("results")
     submitter: str = "self"
     system_name: str = ""
+    launcher: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def prepare(request: Request) -> Prepared:
     """
     configuration = resolve_configuration(request)
     benchmark = load_ruleset().benchmark(configuration.benchmark)
-    _check_requirements(configuration)
+    _check_requirements(configuration, benchmark, request.data_dir, request.launcher)
     ensure_writable_folder(request.results_dir, "results folder")
     data_dir, manifest_path = locate_data(benchmark, request.data_dir)
     manifest = Manifest.load(manifest_path)
@@ -128,7 +133,7 @@ def go_on(folder: Path, data_dir: Path | None) -> tuple[Campaign, Materials]:
             "`fourmin report` shows its result; `fourmin run` starts another campaign",
         )
     benchmark = load_ruleset(campaign.plan["ruleset"]).benchmark(campaign.benchmark)
-    _check_requirements(campaign.configuration)
+    _check_requirements(campaign.configuration, benchmark, data_dir)
     found, manifest = locate_data(benchmark, data_dir)
     system = capture_system()
     registered = {
@@ -210,19 +215,94 @@ def _check_counts_only_in_practice(
             )
 
 
-def _check_requirements(configuration: Configuration) -> None:
-    needed = ["torch", "numpy", "dali" if configuration.loader == "dali" else "torchvision"]
-    missing = [name for name in needed if installed_version(name) is None]
+def _check_requirements(
+    configuration: Configuration,
+    benchmark: Benchmark,
+    data_dir: Path | None,
+    launcher: str = "auto",
+) -> None:
+    """Raise one FourminError that names everything that is missing here."""
+    missing = [
+        *_missing_packages(configuration),
+        *_missing_data(benchmark, data_dir),
+        *_missing_nodes(configuration, launcher),
+        *_missing_gpus(configuration),
+    ]
+    if len(missing) == 1:
+        raise missing[0]
     if missing:
         raise FourminError(
+            f"{len(missing)} things are missing for preset {configuration.preset} here",
+            "\n".join(": ".join(filter(None, (one.what, one.why))) for one in missing),
+            "\n".join(one.next_step for one in missing),
+        )
+
+
+def _missing_packages(configuration: Configuration) -> list[FourminError]:
+    needed = ["torch", "numpy", "dali" if configuration.loader == "dali" else "torchvision"]
+    missing = [name for name in needed if installed_version(name) is None]
+    if not missing:
+        return []
+    return [
+        FourminError(
             f"training needs {', '.join(missing)}, not installed here",
             "the plain installation validates and reports only",
             "pip install 'fourmin[train]'",
         )
+    ]
+
+
+def _missing_data(benchmark: Benchmark, data_dir: Path | None) -> list[FourminError]:
+    if data_dir is None and benchmark.dataset["name"] == "digits":
+        return []  # made when it is needed
+    try:
+        locate_data(benchmark, data_dir)
+    except FourminError as error:
+        return [error]
+    return []
+
+
+def _missing_nodes(configuration: Configuration, launcher: str) -> list[FourminError]:
+    if configuration.nodes == 1 or launcher not in ONE_NODE_LAUNCHERS:
+        return []
+    reaching = [name for name in LAUNCHER_NAMES if name not in ONE_NODE_LAUNCHERS]
+    remedies = [f"--launcher {' or '.join(reaching)}"] if reaching else []
+    one_node = _same_batch_on_one_node(configuration)
+    if one_node:
+        remedies.append(f"this node alone, with the same batch and batch statistics: {one_node}")
+    return [
+        FourminError(
+            f"{configuration.nodes} nodes need a launcher that reaches other nodes",
+            f"launcher {launcher} starts workers on this node only",
+            "; or ".join(remedies) or "--nodes 1",
+        )
+    ]
+
+
+def _same_batch_on_one_node(configuration: Configuration) -> str:
+    """Options for one node of the preset's kind that keep what training computes, or ''.
+
+    Each worker takes the images that share batch statistics in the preset, so often that they
+    make the global batch.
+    """
+    shared = configuration.local_batch_size * configuration.bn_span
+    steps, rest = divmod(configuration.global_batch_size, configuration.procs_per_node * shared)
+    if rest or not steps:
+        return ""
+    options = f"--nodes 1 --set gradient_accumulation_steps={steps}"
+    return options if configuration.bn_span == 1 else f"{options} --set bn_span=1"
+
+
+def _missing_gpus(configuration: Configuration) -> list[FourminError]:
     gpus = usable_gpus()
-    if configuration.device == "cuda" and configuration.procs_per_node > gpus:
-        raise FourminError(
+    if configuration.device != "cuda" or configuration.procs_per_node <= gpus:
+        return []
+    return [
+        FourminError(
             f"{configuration.procs_per_node} workers a node on GPUs, but {gpus} can be used here",
             "each worker needs a GPU of its own",
-            f"--procs-per-node {gpus}" if gpus else "--set device=cpu",
+            f"--procs-per-node {gpus}"
+            if gpus
+            else "a machine with NVIDIA GPUs; or --set device=cpu, for practice",
         )
+    ]

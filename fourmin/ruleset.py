@@ -6,6 +6,7 @@ package as `_rulesets`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -18,6 +19,7 @@ from fourmin.files import rulesets_folder
 
 CURRENT = "1.0"
 """The ruleset of new campaigns."""
+
 
 @dataclass(frozen=True)
 class Benchmark:
@@ -52,21 +54,56 @@ class Benchmark:
         return [e for e in range(1, max_epochs + 1) if self.evaluates_after(e, offset)]
 
     def closed_violations(self, configuration: Mapping[str, Any]) -> list[str]:
-        """What the closed division does not allow in `configuration`, in plain words."""
+        """What the closed division does not allow in `configuration`, in plain words.
+
+        A limit is `choices` (a list), `minimum` and `maximum` (either, both inclusive) or
+        `power_of_two_multiple_of` (a number x: x * 2^n, n any whole number). With `when` it
+        applies only where every field named there has the value, or keeps the limit, given for
+        it. A configuration that lacks such a field does not escape the limit.
+        """
         violations = []
         for name, limit in sorted(self.closed.items()):
             value = configuration.get(name)
-            if "choices" in limit and value not in limit["choices"]:
-                allowed = ", ".join(map(str, limit["choices"]))
-                violations.append(f"{name} is {value!r}; the closed division allows {allowed}")
-            elif "minimum" in limit or "maximum" in limit:
-                low, high = limit.get("minimum", float("-inf")), limit.get("maximum", float("inf"))
-                number = isinstance(value, (int, float)) and not isinstance(value, bool)
-                if not number or not low <= value <= high:
-                    violations.append(
-                        f"{name} is {value!r}; the closed division allows {low:g} to {high:g}"
-                    )
+            conditions = limit.get("when", {})
+            if _all_hold(conditions, configuration) and not _within(limit, value):
+                where = [f"{key} is {_in_words(only)}" for key, only in conditions.items()]
+                violations.append(
+                    f"{name} is {value!r}; the closed division allows {_in_words(limit)}"
+                    + (f" where {' and '.join(where)}" if where else "")
+                )
         return violations
+
+
+def _all_hold(conditions: Mapping[str, Any], configuration: Mapping[str, Any]) -> bool:
+    return all(
+        name not in configuration or _within(_as_limit(condition), configuration[name])
+        for name, condition in conditions.items()
+    )
+
+
+def _as_limit(condition: Any) -> Mapping[str, Any]:
+    return condition if isinstance(condition, Mapping) else {"choices": [condition]}
+
+
+def _within(limit: Mapping[str, Any], value: Any) -> bool:
+    if "choices" in limit:
+        return value in limit["choices"]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    if "power_of_two_multiple_of" in limit:
+        ratio = value / limit["power_of_two_multiple_of"]
+        # Decimal fractions such as 2.5e-5 are not exact, nor are their quotients.
+        return 0 < ratio < math.inf and abs(math.log2(ratio) - round(math.log2(ratio))) < 1e-9
+    return bool(limit.get("minimum", -math.inf) <= value <= limit.get("maximum", math.inf))
+
+
+def _in_words(condition: Any) -> str:
+    limit = _as_limit(condition)
+    if "choices" in limit:
+        return ", ".join(map(str, limit["choices"]))
+    if "power_of_two_multiple_of" in limit:
+        return f"{limit['power_of_two_multiple_of']:g} times a power of two"
+    return f"{limit.get('minimum', -math.inf):g} to {limit.get('maximum', math.inf):g}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +125,7 @@ class Ruleset:
                 f"no benchmark {name!r} in ruleset {self.version}",
                 next_step=f"known: {list_names(self.benchmark_names())}",
             )
-        data = loads_strict(path.read_bytes())
+        data: Any = loads_strict(path.read_bytes())
         return Benchmark(
             name=data["name"],
             title=data["title"],
@@ -104,7 +141,8 @@ class Ruleset:
     def schema(self, name: str) -> Mapping[str, Any]:
         """The JSON Schema (draft 2020-12) of a kind of file, such as `result`."""
         path = self.folder / "schemas" / f"{name}.schema.json"
-        schema: Mapping[str, Any] = loads_strict(path.read_bytes())
+        data: Any = loads_strict(path.read_bytes())
+        schema: Mapping[str, Any] = data
         return schema
 
 

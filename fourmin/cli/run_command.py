@@ -135,11 +135,11 @@ def _conduct(
     """Run the campaign under its display, check what it left, and end as its runs did."""
     from fourmin.launch.execute import execute
     from fourmin.results.run_result import CONVERGED
-    from fourmin.rules.engine import check_campaign
+    from fourmin.rules.engine import check
 
     with display:
         summary = execute(campaign, materials, workers, display)
-    report = check_campaign(campaign.folder)
+    report = check([campaign.folder])
     display.closed(campaign.folder, summary, report)
     missed = [run["run"] for run in summary["runs"] if run["status"] != CONVERGED]
     if missed and not campaign.practice:

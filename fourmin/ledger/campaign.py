@@ -99,7 +99,8 @@ class Campaign:
         try:
             plan_bytes = (folder / CAMPAIGN_FILE).read_bytes()
             ledger_bytes = (folder / LEDGER_FILE).read_bytes()
-            self.plan: Mapping[str, Any] = loads_strict(plan_bytes)
+            plan: Any = loads_strict(plan_bytes)
+            self.plan: Mapping[str, Any] = plan
             self.configuration = Configuration.from_json(self.plan["configuration"])
             self.entries, problems = chain.parse(ledger_bytes)
             self.practice = bool(self.plan["practice"])

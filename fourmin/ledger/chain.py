@@ -90,7 +90,7 @@ def _parse_line(
     raw: bytes, number: int, previous: str, problems: list[ChainProblem]
 ) -> Entry | None:
     try:
-        record = loads_strict(raw, max_bytes=MAX_LINE_BYTES)
+        record: Any = loads_strict(raw, max_bytes=MAX_LINE_BYTES)
     except StrictJSONError as error:
         problems.append(ChainProblem("json", number, str(error)))
         return None

@@ -37,8 +37,6 @@ def assign_seeds(beacon: str, campaign_digest: str, runs: int) -> list[int]:
     seeds: list[int] = []
     for run in range(1, runs + 1):
         stream = hkdf_sha256(key, SALT, digest + run.to_bytes(4, "big"), 255 * 32)
-        candidates = (
-            int.from_bytes(stream[i : i + 4], "big") for i in range(0, len(stream), 4)
-        )
+        candidates = (int.from_bytes(stream[i : i + 4], "big") for i in range(0, len(stream), 4))
         seeds.append(next(seed for seed in candidates if seed not in seeds))
     return seeds

@@ -29,6 +29,7 @@ from fourmin.ledger.campaign import (
 from fourmin.ledger.history import History, RunHistory
 from fourmin.log import keys
 from fourmin.log.reader import EventLog, read_log
+from fourmin.log.records import Record
 from fourmin.log.timeline import Timeline
 from fourmin.results.folder import MAX_FILE_BYTES, Contents, Fault, JsonFile, read_bytes
 from fourmin.results.run_result import run_result
@@ -137,6 +138,18 @@ class RunView:
         """Line of the first abort record: whatever follows it was not written by the run."""
         first = None if self.timeline is None else self.timeline.first(keys.ABORT)
         return None if first is None else first.line
+
+    @cached_property
+    def body(self) -> tuple[Record, ...]:
+        """The records that the run wrote itself: those before the first abort."""
+        records = () if self.log is None else self.log.records
+        end = self.aborted_at
+        return records if end is None else tuple(r for r in records if r.line < end)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the run has ended of itself, so that its log must be whole."""
+        return self.complete and self.aborted_at is None
 
     @cached_property
     def practice(self) -> bool:

@@ -11,12 +11,21 @@ from collections.abc import Callable
 
 from fourmin.config import Configuration
 from fourmin.errors import FourminError, list_names
+from fourmin.presets.alexnet import alexnet_32k, alexnet_64k, alexnet_512
 from fourmin.presets.digits import digits
+from fourmin.presets.resnet50 import resnet50_8k, resnet50_32k, resnet50_64k, resnet50_256
 
 Preset = Callable[[], Configuration]
 
 PRESETS: dict[str, Preset] = {
     "digits": digits,
+    "resnet50-256": resnet50_256,
+    "resnet50-8k": resnet50_8k,
+    "resnet50-32k": resnet50_32k,
+    "resnet50-64k": resnet50_64k,
+    "alexnet-512": alexnet_512,
+    "alexnet-32k": alexnet_32k,
+    "alexnet-64k": alexnet_64k,
 }
 
 DEFAULT = "digits"

@@ -6,8 +6,9 @@ import re
 from itertools import groupby
 
 from fourmin.report.model import Comparison
-from fourmin.report.wording import COLUMNS, one_line, same_table, title
+from fourmin.report.wording import COLUMNS, DETAILS, one_line, same_table, title
 
+_ALL = (*COLUMNS, *DETAILS)
 _MEANINGFUL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:])")
 
 
@@ -17,10 +18,10 @@ def render(comparison: Comparison) -> str:
     for _, group in groupby(comparison.results, key=same_table):
         results = list(group)
         lines += [f"### {_escape(title(results[0]))}", ""]
-        lines.append("| " + " | ".join(name for name, _ in COLUMNS) + " |")
-        lines.append("|" + "---|" * len(COLUMNS))
+        lines.append("| " + " | ".join(name for name, _ in _ALL) + " |")
+        lines.append("|" + "---|" * len(_ALL))
         lines += [
-            "| " + " | ".join(_escape(say(result)) for _, say in COLUMNS) + " |"
+            "| " + " | ".join(_escape(say(result)) for _, say in _ALL) + " |"
             for result in results
         ]
         lines.append("")

@@ -9,21 +9,29 @@ from rich.console import Console
 from rich.table import Table
 
 from fourmin.report.model import Comparison, Result
-from fourmin.report.wording import COLUMNS, one_line, same_table, title
+from fourmin.report.wording import COLUMNS, DETAILS, one_line, same_table, title
+from fourmin.text import printable
 
-RIGHT = {"chips", "batch", "time to train", "CV", "epochs", "images/s", "scaling", "campaigns"}
+RIGHT = {"chips", "batch", "time to train", "CV", "epochs", "images/s", "scaling"}
 
 
 def render(comparison: Comparison, width: int | None = None) -> str:
     """The tables as text; `width` in columns, that of the terminal without."""
     console = Console(
-        file=io.StringIO(), width=width or max(100, Console().width), markup=False, highlight=False,
+        file=io.StringIO(),
+        width=width or max(110, Console().width),
+        markup=False,
+        highlight=False,
         emoji=False,
-    )  # fmt: skip
+    )
     if not comparison.results:
         console.print("no benchmark result")
     for _, group in groupby(comparison.results, key=same_table):
-        console.print(_table(list(group)))
+        results = list(group)
+        console.print(_table(results))
+        for result in results:
+            details = "; ".join(f"{name} {say(result)}" for name, say in DETAILS)
+            console.print(f"  {printable(result.submitter)}, {printable(result.system)}: {details}")
     for heading, others in (
         ("failed, unfinished or abandoned campaigns", comparison.failed),
         ("practice campaigns, which never count", comparison.practice),

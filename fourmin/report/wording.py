@@ -30,9 +30,7 @@ def run_times(result: Result) -> str:
 
 
 def _run_time(run: ReportedRun) -> str:
-    if run.status in ("converged", "success") or (run.status == "practice"):
-        return duration(run.minutes)
-    return printable(run.status)
+    return printable(run.status) if run.minutes is None else duration(run.minutes)
 
 
 def number(value: float | None, form: str) -> str:
@@ -41,12 +39,11 @@ def number(value: float | None, form: str) -> str:
 
 
 def verdict(result: Result) -> str:
-    """Whether the result is valid, with its findings and waivers."""
+    """Whether the result is valid, and what was waived."""
     state = "" if result.state == "closed" else f"{result.state}, "
     valid = "valid" if result.valid else "INVALID"
-    findings = f", {result.findings} findings" if result.findings else ""
     waivers = f", waived {' '.join(result.waivers)}" if result.waivers else ""
-    return f"{state}{valid}{findings}{waivers}"
+    return f"{state}{valid}{waivers}"
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -57,15 +54,20 @@ COLUMNS: tuple[Column, ...] = (
     ("time to train", lambda r: duration(r.minutes)),
     ("95% interval", interval),
     ("CV", lambda r: number(r.cv, ".1%")),
-    ("runs", run_times),
     ("epochs", lambda r: number(r.epochs_mean, ".1f")),
     ("images/s", lambda r: number(r.images_per_second, ",.0f")),
     ("scaling", lambda r: number(r.scaling_efficiency, ".1%")),
-    ("registration", lambda r: printable(r.registration)),
-    ("campaigns", lambda r: str(r.campaigns)),
     ("checked", verdict),
 )
-"""Every column of the text tables: its title and what it says of a result."""
+"""The columns of the text tables: a title and what it says of a result."""
+
+DETAILS: tuple[Column, ...] = (
+    ("runs", run_times),
+    ("registration", lambda r: printable(r.registration)),
+    ("campaigns", lambda r: str(r.campaigns)),
+    ("path", lambda r: printable(r.path)),
+)
+"""What else is said of each result; its own columns where there is room."""
 
 
 def title(result: Result) -> str:

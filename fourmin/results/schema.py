@@ -52,7 +52,9 @@ def _validator(ruleset: str, name: str) -> Validator:
     checker = Draft202012Validator.TYPE_CHECKER.redefine(
         "integer", lambda _, value: type(value) is int
     )
-    strict = extend(Draft202012Validator, type_checker=checker)
+    strict: Any = extend(  # type: ignore[no-untyped-call]
+        Draft202012Validator, type_checker=checker
+    )
     validator: Validator = strict(load_ruleset(ruleset).schema(name))
     return validator
 

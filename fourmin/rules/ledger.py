@@ -196,9 +196,7 @@ def interrupted_write(campaign: CampaignView) -> Iterator[Problem]:
         if waits or campaign.file_kind(name) == "temporary":
             yield Problem(campaign.where(name), "left by an interrupted write")
     if campaign.torn_line is not None:
-        yield Problem(
-            campaign.where(LEDGER), "the last line has no line end", campaign.torn_line
-        )
+        yield Problem(campaign.where(LEDGER), "the last line has no line end", campaign.torn_line)
 
 
 @rule("LED007", "ledger-times", ERROR, CAMPAIGN)

@@ -27,13 +27,15 @@ class Recorder:
     name = "recorder"
 
     def __init__(self, fail_at: int | None = None) -> None:
+        self.calls = 0
         self.sizes: list[int] = []
         self.threads: set[str] = set()
         self.called = threading.Event()
         self._fail_at = fail_at
 
     def all_reduce(self, tensor: Tensor) -> None:
-        if self._fail_at == len(self.sizes):
+        self.calls += 1
+        if self._fail_at == self.calls - 1:
             raise RuntimeError("Connection closed by peer")
         self.sizes.append(tensor.numel())
         self.threads.add(threading.current_thread().name)
@@ -363,7 +365,7 @@ def test_a_failure_of_the_thread_comes_out_of_finish(reducer_for: MakeReducer) -
         reducer.finish()
     assert "recorder all-reduce of bucket 1 failed (5.weight" in caught.value.what
     assert caught.value.exit_code == 3
-    assert len(recorder.sizes) == 1, "nothing may be sent after a failure"
+    assert recorder.calls == 2, "nothing may be sent after a failure"
 
 
 def test_close_stops_the_thread_and_unhooks() -> None:
@@ -423,6 +425,18 @@ def test_the_simulation_sees_what_the_split_division_prevents() -> None:
     SimulatedRanks(RANKS, 16).all_reduce(overflow)
     assert torch.isinf(overflow).all()
     assert float(torch.tensor(SMALL / RANKS, dtype=torch.float16)) == 0.0
+
+
+def test_the_division_after_the_sum_is_in_fp32() -> None:
+    class OneRankHasTheSmallestNumber:
+        name = "smallest"
+
+        def all_reduce(self, tensor: Tensor) -> None:
+            tensor.fill_(2.0**-24)
+
+    flat = torch.zeros(1)
+    mean(flat, OneRankHasTheSmallestNumber(), 4, torch.empty(1, dtype=torch.float16))
+    assert float(flat) == 2.0**-25
 
 
 def test_bf16_sum_stops_growing_without_groups() -> None:

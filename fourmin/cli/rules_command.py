@@ -1,0 +1,48 @@
+"""`fourmin rules`: lists the rules, or prints one rule's page."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fourmin.errors import FourminError
+
+
+def rules(
+    code: Annotated[
+        str | None, typer.Argument(metavar="[CODE]", help="A code or name, such as LED004.")
+    ] = None,
+) -> None:
+    """List the rules, or explain one."""
+    from fourmin.rules.pages import page
+    from fourmin.rules.registry import RULES
+
+    if code is None:
+        widest = max(len(rule.name) for rule in RULES)
+        for rule in RULES:
+            sys.stdout.write(
+                f"{rule.code}  {rule.name:<{widest}}  {rule.severity:<7}  {rule.summary}\n"
+            )
+        return
+    for rule in RULES:
+        if code.lower() in (rule.code.lower(), rule.name):
+            sys.stdout.write(page(rule))
+            return
+    raise _unknown(code)
+
+
+def _unknown(code: str) -> FourminError:
+    from difflib import get_close_matches
+
+    from fourmin.rules.registry import RULES
+
+    known = [rule.code for rule in RULES] + [rule.name for rule in RULES]
+    near = get_close_matches(code.upper(), known, 5) or get_close_matches(code.lower(), known, 5)
+    near = near or [rule.code for rule in RULES if rule.code[:3] == code.upper()[:3]][:5]
+    return FourminError(
+        f"no rule {code}",
+        f"near: {', '.join(near)}" if near else "",
+        "`fourmin rules` lists all",
+    )

@@ -1,0 +1,46 @@
+"""`fourmin validate`: checks result files by the rules, for people and for CI."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(str, Enum):
+    """How to print what was found."""
+
+    text = "text"
+    json = "json"
+    github = "github"
+
+
+def validate(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATH...", help="Campaigns, runs, submissions, or folders of them."),
+    ],
+    output: Annotated[
+        Format, typer.Option("--format", help="How to print the findings.")
+    ] = Format.text,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 for a warning as well.")
+    ] = False,
+) -> None:
+    """Check campaigns, runs and submissions by the rules.
+
+    Exit code 0: no error. 1: at least one error (with --strict: or warning). 2: wrong usage, or
+    nothing there to check.
+    """
+    from fourmin.rules.engine import check
+    from fourmin.rules.render import FORMATS
+
+    report = check(paths)
+    for line in FORMATS[output.value](report):
+        sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+    if not (report.clean if strict else report.ok):
+        raise typer.Exit(1)

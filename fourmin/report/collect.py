@@ -1,0 +1,120 @@
+"""From paths to results: every campaign below them, checked, with its numbers made anew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fourmin.errors import FourminError
+from fourmin.ledger.view import CampaignView, RunView
+from fourmin.report.model import Comparison, ReportedRun, Result, compare
+from fourmin.results import tree
+from fourmin.results.summary import counted_minutes, summarize
+from fourmin.rules.engine import check_view, load_campaign
+from fourmin.rules.rule import ERROR
+from fourmin.ruleset import CURRENT
+
+
+def collect(paths: Sequence[Path]) -> Comparison:
+    """Everything at `paths` and below them, ready to be rendered.
+
+    Raises FourminError for a path that does not exist.
+    """
+    return compare(CURRENT, _results(paths))
+
+
+def _results(paths: Sequence[Path]) -> Iterator[Result]:
+    seen: set[Path] = set()
+    for given in paths:
+        if not os.path.lexists(given):
+            raise FourminError(f"no {given}", next_step="name a campaign, or a folder of them")
+        for target in tree.find_targets(os.fspath(given)):
+            folder = target.folder.resolve()
+            if target.kind == tree.CAMPAIGN and folder not in seen:
+                seen.add(folder)
+                yield campaign_result(load_campaign(target.folder, target.path))
+
+
+def campaign_result(campaign: CampaignView) -> Result:
+    """One campaign as a report shows it; whatever its files do not give is None."""
+    findings = check_view(campaign)
+    plan = campaign.plan or {}
+    practice = bool(plan.get("practice", False))
+    runs = campaign.runs
+    summary = (
+        summarize(plan, campaign.digest, "", [run.facts for run in runs])
+        if plan and runs
+        else None
+    )
+    configuration = plan.get("configuration") or {}
+    benchmark = campaign.benchmark
+    kinds = [entry.kind for entry in campaign.entries]
+    state = "unfinished"
+    if "campaign-close" in kinds:
+        state = "closed"
+    elif "campaign-abandon" in kinds:
+        state = "abandoned"
+    assigned = next((e.data for e in campaign.entries if e.kind == "seeds-assigned"), {})
+    batch = configuration.get("global_batch_size")
+    complete = state == "closed" and len(runs) == plan.get("runs")
+    return Result(
+        source="fourmin",
+        path=campaign.path,
+        submitter=str(plan.get("submitter", "unknown")),
+        system=str(plan.get("system", "unknown")),
+        benchmark=str(plan.get("benchmark", "unknown")),
+        division=str(plan.get("division", "unknown")),
+        chips=_chips(campaign),
+        global_batch_size=batch,
+        quality_target=None if benchmark is None else benchmark.quality_target,
+        runs=tuple(_reported(run, practice) for run in runs),
+        minutes=summary["minutes"] if summary and complete else None,
+        scaled_minutes=summary["scaled_minutes"] if summary and complete else None,
+        ci95=(summary["ci95"][0], summary["ci95"][1])
+        if summary and complete and summary["ci95"]
+        else None,
+        cv=summary["cv"] if summary and complete else None,
+        epochs_mean=summary["epochs_mean"] if summary else None,
+        images_per_second=summary["images_per_second"] if summary else None,
+        state=state,
+        practice=practice,
+        findings=len(findings),
+        valid=not any(finding.severity == ERROR for finding in findings),
+        registration=str(assigned.get("registration", "none")),
+        group=(
+            "fourmin",
+            plan.get("ruleset"),
+            plan.get("submitter"),
+            plan.get("system_digest"),
+            plan.get("benchmark"),
+            plan.get("division"),
+            batch,
+        ),
+        identity=campaign.digest or campaign.path,
+    )
+
+
+def _reported(run: RunView, practice: bool) -> ReportedRun:
+    facts = run.facts
+    return ReportedRun(
+        path=run.path,
+        status=str(facts.get("status", "unknown")),
+        minutes=counted_minutes(facts, practice) if facts else None,
+        epochs=facts.get("epochs"),
+        quality=facts.get("quality"),
+    )
+
+
+def _chips(campaign: CampaignView) -> int | None:
+    """Accelerators that trained, over all nodes; on the CPU, processor sockets."""
+    for run in campaign.runs:
+        system = run.facts.get("system")
+        configuration = run.configuration
+        if not isinstance(system, dict) or configuration is None:
+            continue
+        if configuration.device == "cuda":
+            return configuration.workers
+        sockets = system.get("hardware", {}).get("processor", {}).get("sockets")
+        return sockets * configuration.nodes if isinstance(sockets, int) else None
+    return None

@@ -1,0 +1,214 @@
+"""CLK: the clock starts when it should, runs on, and tells one time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fourmin.ledger.view import RunView
+from fourmin.log import keys
+from fourmin.rules.compare import number
+from fourmin.rules.rule import ERROR, RUN, Problem, rule
+
+LARGEST_GAP_MS = 1000
+"""From init_stop to run_start: a barrier and one write."""
+DRIFT_MS = 250
+DRIFT_SHARE = 0.001
+"""Wall and monotonic clock may part by DRIFT_MS and this share of the time (NTP slews half)."""
+SKEW_MS = 1000
+SKEW_BETWEEN_NODES_MS = 60_000
+"""Between the clocks that write the ledger and the log: one machine's, or two machines'."""
+INIT_MINUTES = {"closed": 30, "open": 240}
+"""MLPerf's limits on what comes before the clock."""
+THROUGHPUT_SLACK_MS = 20
+
+
+@rule("CLK001", "time-backwards", ERROR, RUN)
+def time_backwards(run: RunView) -> Iterator[Problem]:
+    """The log's times never run backwards.
+
+    What it checks
+        time_ms of each record against the record before.
+    Why it is bad
+        One process writes the log, a record at a time. A time before its predecessor's was set
+        back, on the machine or in the file.
+    Example
+        eval_accuracy 40 seconds before the epoch_stop above it.
+    How to put it right
+        Restore events.log; if it is as it was written, the machine's clock was set during the
+        run. Run the campaign on a machine whose clock is left alone.
+    """
+    if run.timeline is None:
+        return
+    for step in run.timeline.backward_steps:
+        yield Problem(
+            run.log_path, f"{step.key} {step.by_ms:g} ms before the record above it", step.line
+        )
+
+
+@rule("CLK002", "clocks-agree", ERROR, RUN)
+def clocks_agree(run: RunView) -> Iterator[Problem]:
+    """Wall clock and monotonic clock tell the same time all through the run.
+
+    What it checks
+        Every record carries both. From the first record on they advance together, within 250 ms
+        and a thousandth of the time; the monotonic clock never runs backwards.
+    Why it is bad
+        Whoever sets the wall clock back in the middle of a run shortens it.
+    Example
+        Two hours by the monotonic clock, one hour by time_ms.
+    How to put it right
+        Run the campaign on a machine whose clock is left alone and that is not suspended.
+    """
+    if run.timeline is None or run.log is None:
+        return
+    samples = {sample.line: sample for sample in run.timeline.clock_samples}
+    first = before = None
+    for record in run.body:
+        sample = samples.get(record.line)
+        if sample is None:
+            yield Problem(run.log_path, f"{record.key} without monotonic_ms", record.line)
+            return
+        if first is None or before is None:
+            first = before = sample
+            continue
+        wall = sample.time_ms - first.time_ms
+        monotonic = sample.monotonic_ms - first.monotonic_ms
+        if sample.monotonic_ms < before.monotonic_ms:
+            yield Problem(run.log_path, "the monotonic clock runs backwards", record.line)
+            return
+        if abs(wall - monotonic) > DRIFT_MS + DRIFT_SHARE * monotonic:
+            yield Problem(
+                run.log_path,
+                f"{wall:g} ms after the first record by time_ms, {monotonic:g} ms by the "
+                "monotonic clock",
+                record.line,
+            )
+            return
+        before = sample
+
+
+@rule("CLK003", "gap-before-start", ERROR, RUN)
+def gap_before_start(run: RunView) -> Iterator[Problem]:
+    """Nothing happens between init_stop and run_start.
+
+    What it checks
+        run_start follows init_stop within a second.
+    Why it is bad
+        Whatever is done in between, reading the dataset for one, is in neither time.
+    Example
+        Ten minutes between init_stop and run_start (MLPerf's tools let it pass).
+    How to put it right
+        Do everything that does not touch the data before init_stop, and all else after run_start.
+    """
+    timeline = run.timeline
+    if timeline is None or timeline.run_start_ms is None or timeline.init_stop_ms is None:
+        return
+    gap = timeline.run_start_ms - timeline.init_stop_ms
+    start = timeline.first(keys.RUN_START)
+    if gap > LARGEST_GAP_MS:
+        line = None if start is None else start.line
+        yield Problem(run.log_path, f"run_start {gap:g} ms after init_stop", line)
+
+
+@rule("CLK004", "ledger-and-log-times", ERROR, RUN)
+def ledger_and_log_times(run: RunView) -> Iterator[Problem]:
+    """The ledger's records fall where the log's events say they must.
+
+    What it checks
+        The intent comes before the log's first record, run-start before init_stop, run-result
+        after the log's last record; within a second on one node, a minute on several.
+    Why it is bad
+        A log that was made before its intent is an attempt that was picked afterwards.
+    Example
+        The log begins a day before the ledger's run-intent.
+    How to put it right
+        Let `fourmin run` write both. On several nodes, keep the clocks synchronized.
+    """
+    history, timeline = run.history, run.timeline
+    if history is None or timeline is None or run.log is None or not history.intents:
+        return
+    times = [record.time_ms for record in run.log.records if record.time_ms is not None]
+    if not times:
+        return
+    nodes = 1 if run.configuration is None else run.configuration.nodes
+    skew = SKEW_MS if nodes == 1 else SKEW_BETWEEN_NODES_MS
+    intent, start, result = history.intents[-1], history.start, history.result
+    if times[0] < intent.time_ms - skew:
+        late = intent.time_ms - times[0]
+        yield Problem(run.log_path, f"the log begins {late:g} ms before the ledger's intent", 1)
+    init_stop = timeline.init_stop_ms
+    if init_stop is not None and start is None:
+        yield Problem(run.log_path, "the clock started, but the ledger has no run-start")
+    elif init_stop is not None and start is not None and start.time_ms > init_stop + skew:
+        yield Problem(
+            run.log_path,
+            f"init_stop {start.time_ms - init_stop:g} ms before the ledger's run-start",
+        )
+    if result is not None and result.time_ms < times[-1] - skew:
+        yield Problem(
+            run.log_path,
+            f"the log ends {times[-1] - result.time_ms:g} ms after the ledger's run-result",
+        )
+
+
+@rule("CLK005", "long-initialization", ERROR, RUN)
+def long_initialization(run: RunView) -> Iterator[Problem]:
+    """Initialization ends within its limit.
+
+    What it checks
+        init_stop within 30 minutes of init_start (open division: 240), as MLPerf asks.
+    Why it is bad
+        What is not counted must be short, or work moves there.
+    Example
+        Compiling for an hour before the clock starts.
+    How to put it right
+        Shorten what happens before init_stop, or let it happen after run_start.
+    """
+    timeline = run.timeline
+    if timeline is None or timeline.init_start_ms is None or timeline.init_stop_ms is None:
+        return
+    minutes = (timeline.init_stop_ms - timeline.init_start_ms) / 60_000
+    limit = INIT_MINUTES["open" if run.facts.get("division") == "open" else "closed"]
+    if minutes > limit:
+        yield Problem(run.log_path, f"initialization took {minutes:.1f} minutes, limit {limit}")
+
+
+@rule("CLK006", "epoch-clock", ERROR, RUN)
+def epoch_clock(run: RunView) -> Iterator[Problem]:
+    """No epoch is shorter by its events than by its own measurement.
+
+    What it checks
+        epoch_stop minus epoch_start against the images of the epoch over the throughput that the
+        run measured with another clock (tracked_stats).
+    Why it is bad
+        Times that were shortened afterwards no longer fit what was measured at the time.
+    Example
+        1,408 images in 100 ms by the events, at 5,000 images/s by the measurement.
+    How to put it right
+        Restore events.log from where the run was made.
+    """
+    if run.timeline is None:
+        return
+    images, milliseconds = {}, {}
+    for interval in run.timeline.epoch_intervals:
+        if interval.start_ms is not None and interval.stop_ms is not None:
+            milliseconds[interval.epoch] = interval.stop_ms - interval.start_ms
+    for record in run.timeline.all(keys.EPOCH_STOP):
+        images[number(record.metadata.get(keys.EPOCH_NUM))] = number(
+            record.metadata.get(keys.SAMPLES_COUNT)
+        )
+    for record in run.timeline.all(keys.TRACKED_STATS):
+        epoch = number(record.metadata.get(keys.EPOCH_NUM))
+        stats = record.value if isinstance(record.value, dict) else {}
+        throughput, count = number(stats.get("throughput")), images.get(epoch)
+        if throughput is None or throughput <= 0:
+            yield Problem(run.log_path, "no throughput was measured", record.line)
+        elif count is not None and epoch is not None and epoch in milliseconds:
+            measured = count / throughput * 1000
+            if measured > milliseconds[epoch] + THROUGHPUT_SLACK_MS:
+                yield Problem(
+                    run.log_path,
+                    f"epoch {epoch:g} took {milliseconds[epoch]:g} ms by its events, "
+                    f"{measured:.0f} ms by its throughput",
+                    record.line,
+                )

@@ -1,0 +1,160 @@
+"""DAT: the dataset is the benchmark's, and every image is taken as often as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fourmin.ledger.view import CampaignView, RunView
+from fourmin.log import keys
+from fourmin.rules.compare import mapping, number, same, short
+from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, Problem, rule
+from fourmin.ruleset import Benchmark
+
+_DESCRIBED = ("classes", "train_samples", "eval_samples", "train_digest", "eval_digest")
+
+
+def _not_the_benchmarks(benchmark: Benchmark, dataset: Mapping[str, Any]) -> Iterator[str]:
+    """What of `dataset` is not the benchmark's, as far as the benchmark states it."""
+    for name in _DESCRIBED:
+        expected = benchmark.dataset.get(name)
+        if expected is not None and not same(dataset.get(name), expected):
+            yield (f"{name} is {short(dataset.get(name))}, the benchmark's is {short(expected)}")
+
+
+@rule("DAT001", "benchmark-dataset", ERROR, CAMPAIGN)
+def benchmark_dataset(campaign: CampaignView) -> Iterator[Problem]:
+    """A campaign that counts uses the benchmark's dataset.
+
+    What it checks
+        Classes, numbers of images and manifest digests of both splits in campaign.json against
+        the benchmark's. A manifest's digest covers the name and bytes of every file.
+    Why it is bad
+        On easier images, or on fewer, every machine is fast.
+    Example
+        A validation split without its hundred hardest images.
+    How to put it right
+        Prepare the dataset as the benchmark says and check it with
+        `fourmin data check DIR --benchmark NAME`.
+    """
+    plan, benchmark = campaign.plan, campaign.benchmark
+    if plan is not None and benchmark is not None and not plan["practice"]:
+        for difference in _not_the_benchmarks(benchmark, plan["dataset"]):
+            yield Problem(campaign.where("campaign.json"), difference)
+
+
+@rule("DAT002", "practice-dataset", NOTE, CAMPAIGN)
+def practice_dataset(campaign: CampaignView) -> Iterator[Problem]:
+    """A practice campaign used other data than the benchmark's.
+
+    What it checks
+        The same as DAT001, in practice, where any data will do.
+    Why it is bad
+        It is not. Its accuracies and times say nothing about the benchmark.
+    Example
+        125 images of ImageNet, to see whether the pipeline works.
+    How to put it right
+        Nothing needs to be done.
+    """
+    plan, benchmark = campaign.plan, campaign.benchmark
+    if plan is not None and benchmark is not None and plan["practice"]:
+        for difference in _not_the_benchmarks(benchmark, plan["dataset"]):
+            yield Problem(campaign.where("campaign.json"), difference)
+
+
+@rule("DAT003", "same-dataset", ERROR, RUN)
+def same_dataset(run: RunView) -> Iterator[Problem]:
+    """The run used the dataset that the plan registered.
+
+    What it checks
+        The dataset in the log against campaign.json's, and train_samples and eval_samples
+        against the dataset.
+    Why it is bad
+        Data that changes between runs makes other runs of them.
+    Example
+        train_samples 1,000 beside a dataset of 1,437.
+    How to put it right
+        Run the whole campaign on the data with which it was registered.
+    """
+    if run.timeline is None or not run.timeline.count(keys.DATASET):
+        return
+    dataset = mapping(run.facts.get("dataset"))
+    line = getattr(run.timeline.first(keys.DATASET), "line", None)
+    plan = None if run.campaign is None else run.campaign.plan
+    if plan is not None and not same(dataset, plan["dataset"]):
+        yield Problem(run.log_path, "the dataset is not the one in campaign.json", line)
+    for key in (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES):
+        record = run.timeline.first(key)
+        if record is not None and not same(record.value, dataset.get(key)):
+            yield Problem(
+                run.log_path,
+                f"{key} is {short(record.value)}, the dataset has {short(dataset.get(key))}",
+                record.line,
+            )
+
+
+@rule("DAT004", "epoch-samples", ERROR, RUN)
+def epoch_samples(run: RunView) -> Iterator[Problem]:
+    """Every epoch takes all full batches of the training split.
+
+    What it checks
+        samples_count of each epoch_stop: the number of full global batches in the training
+        split, times the batch. Only `max_steps`, in practice, ends an epoch earlier.
+    Why it is bad
+        A short epoch is a fast one.
+    Example
+        1,000 images an epoch instead of 1,408.
+    How to put it right
+        Train on the whole split in every epoch.
+    """
+    config = run.configuration
+    train_samples = run.facts.get("train_samples")
+    if run.timeline is None or config is None or type(train_samples) is not int:
+        return
+    if config.global_batch_size <= 0:
+        yield Problem(run.log_path, f"a global batch of {config.global_batch_size} images")
+        return
+    steps = config.steps_per_epoch(train_samples)
+    left = None if config.max_steps is None else config.max_steps
+    for record in run.timeline.all(keys.EPOCH_STOP):
+        taken = steps if left is None else min(steps, left)
+        expected = taken * config.global_batch_size
+        if left is not None:
+            left -= taken
+        if not same(record.metadata.get(keys.SAMPLES_COUNT), expected):
+            yield Problem(
+                run.log_path,
+                f"an epoch of {short(record.metadata.get(keys.SAMPLES_COUNT))} images, not "
+                f"{expected}",
+                record.line,
+            )
+
+
+@rule("DAT005", "order-samples", ERROR, RUN)
+def order_samples(run: RunView) -> Iterator[Problem]:
+    """The digest of the data order covers every image that was trained on.
+
+    What it checks
+        samples_count of data_order_digest against the sum over all epochs.
+    Why it is bad
+        A digest over a part of the order says nothing about the rest, and an audit could not
+        recompute it.
+    Example
+        A digest over the first epoch alone.
+    How to put it right
+        Restore events.log from where the run was made.
+    """
+    record = None if run.timeline is None else run.timeline.first(keys.DATA_ORDER_DIGEST)
+    if run.timeline is None or record is None:
+        return
+    counts = [
+        number(stop.metadata.get(keys.SAMPLES_COUNT)) or 0
+        for stop in run.timeline.all(keys.EPOCH_STOP)
+    ]
+    if not same(record.metadata.get(keys.SAMPLES_COUNT), sum(counts)):
+        yield Problem(
+            run.log_path,
+            f"the digest covers {short(record.metadata.get(keys.SAMPLES_COUNT))} images of "
+            f"{sum(counts)}",
+            record.line,
+        )

@@ -1,0 +1,151 @@
+"""EVA: evaluations come on the benchmark's schedule, over every image, and end the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from fourmin.ledger.view import RunView
+from fourmin.log import keys
+from fourmin.rules.compare import number, same, short
+from fourmin.rules.rule import ERROR, RUN, Problem, rule
+
+
+def _epochs_done(run: RunView) -> int:
+    """Epochs that ended before any abort."""
+    return sum(record.key == keys.EPOCH_STOP for record in run.body)
+
+
+def _steps_used_up(run: RunView, epochs: int) -> bool:
+    """Whether `max_steps` ended training within these epochs (practice only)."""
+    config = run.configuration
+    samples = run.facts.get("train_samples")
+    if config is None or config.max_steps is None or type(samples) is not int:
+        return False
+    return epochs * config.steps_per_epoch(samples) >= config.max_steps
+
+
+@rule("EVA001", "evaluation-schedule", ERROR, RUN)
+def evaluation_schedule(run: RunView) -> Iterator[Problem]:
+    """Evaluations come after the epochs that the benchmark fixes, none more, none fewer.
+
+    What it checks
+        The epochs with an evaluation against the benchmark's stride and the configuration's
+        offset, which must be one that the benchmark allows.
+    Why it is bad
+        Accuracy jumps from epoch to epoch. Whoever looks more often sees the first lucky
+        crossing of the target earlier.
+    Example
+        An evaluation after every epoch where the benchmark asks for every second.
+    How to put it right
+        Leave the schedule to the benchmark.
+    """
+    config, benchmark = run.configuration, run.benchmark
+    if run.timeline is None or config is None or benchmark is None:
+        return
+    if config.eval_offset not in benchmark.eval_offsets:
+        allowed = ", ".join(map(str, benchmark.eval_offsets))
+        yield Problem(
+            run.log_path, f"eval_offset {config.eval_offset}; the benchmark allows {allowed}"
+        )
+    done = _epochs_done(run)
+    scheduled = [e for e in range(1, done + 1) if benchmark.evaluates_after(e, config.eval_offset)]
+    if done and done not in scheduled and _steps_used_up(run, done):
+        scheduled.append(done)
+    evaluated = {evaluation.epoch: evaluation.line for evaluation in run.timeline.evaluations}
+    for epoch, line in evaluated.items():
+        if epoch not in scheduled:
+            yield Problem(
+                run.log_path, f"an evaluation after epoch {short(epoch)}, none is scheduled", line
+            )
+    for epoch in scheduled:
+        cut_off = epoch == done and not run.whole
+        if epoch not in evaluated and not cut_off:
+            yield Problem(run.log_path, f"no evaluation after epoch {epoch}, one is scheduled")
+
+
+@rule("EVA002", "evaluation-counts", ERROR, RUN)
+def evaluation_counts(run: RunView) -> Iterator[Problem]:
+    """Every evaluation covers every validation image once, and its accuracy is its count.
+
+    What it checks
+        samples_count is the number of validation images; the value is finite, from 0 to 1, and
+        exactly correct_count over samples_count.
+    Why it is bad
+        Accuracy over a part of the images, or over padded ones, is not the accuracy.
+    Example
+        355 of 360 right, logged as 0.99.
+    How to put it right
+        Evaluate every image once, and log what was counted.
+    """
+    if run.timeline is None:
+        return
+    expected = run.facts.get("eval_samples")
+    for record in run.timeline.all(keys.EVAL_ACCURACY):
+        value = number(record.value)
+        samples = record.metadata.get(keys.SAMPLES_COUNT)
+        correct = record.metadata.get("correct_count")
+        if value is None or not math.isfinite(value) or not 0 <= value <= 1:
+            yield Problem(run.log_path, f"an accuracy of {short(record.value)}", record.line)
+        if not same(samples, expected):
+            yield Problem(
+                run.log_path,
+                f"{short(samples)} images were evaluated, not {short(expected)}",
+                record.line,
+            )
+        elif type(samples) is not int or type(correct) is not int or samples <= 0:
+            yield Problem(run.log_path, "no count of correct images", record.line)
+        elif value is not None and value != correct / samples:
+            yield Problem(
+                run.log_path,
+                f"accuracy {value!r}, but {correct} of {samples} is {correct / samples!r}",
+                record.line,
+            )
+
+
+@rule("EVA003", "stops-at-target", ERROR, RUN)
+def stops_at_target(run: RunView) -> Iterator[Problem]:
+    """A run ends at the first evaluation that reaches the target, or with its schedule.
+
+    What it checks
+        No training after an evaluation that reached the target; `success` if and only if the
+        last evaluation reached it; a run that did not reach it goes on to max_epochs.
+    Why it is bad
+        A run that stops early without the target was given up because it looked slow; one that
+        says success without the target did not succeed.
+    Example
+        run_stop with status success after an accuracy of 0.975, target 0.98.
+    How to put it right
+        Let the run end of itself. The target is the benchmark's.
+    """
+    config, benchmark = run.configuration, run.benchmark
+    if run.timeline is None or config is None or benchmark is None:
+        return
+    target = benchmark.quality_target
+    crossing = run.timeline.first_reaching(target)
+    if crossing is not None:
+        later = [r for r in run.body if r.line > crossing.line and r.key == keys.EPOCH_START]
+        for record in later[:1]:
+            yield Problem(
+                run.log_path,
+                f"training goes on after epoch {short(crossing.epoch)} reached {target:g}",
+                record.line,
+            )
+    stop = next((record for record in run.body if record.key == keys.RUN_STOP), None)
+    if stop is None:
+        return
+    status = stop.metadata.get(keys.STATUS)
+    if status != (keys.ABORTED if crossing is None else keys.SUCCESS):
+        reached = "never reached" if crossing is None else "reached"
+        yield Problem(
+            run.log_path, f"status {short(status)}, but the target was {reached}", stop.line
+        )
+    done = _epochs_done(run)
+    if crossing is None and done < config.max_epochs and not _steps_used_up(run, done):
+        yield Problem(
+            run.log_path,
+            f"stopped after {done} of {config.max_epochs} epochs without the target",
+            stop.line,
+        )
+    if done > config.max_epochs:
+        yield Problem(run.log_path, f"{done} epochs, max_epochs is {config.max_epochs}", stop.line)

@@ -1,0 +1,146 @@
+"""HYP: the configuration is valid, allowed, and what the log says it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fourmin.canonical import canonical_bytes, sha256_hex
+from fourmin.config import Configuration
+from fourmin.errors import FourminError
+from fourmin.ledger.view import CampaignView, RunView
+from fourmin.log import keys
+from fourmin.rules.compare import same, short
+from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, Problem, rule
+
+
+@rule("HYP001", "valid-configuration", ERROR, CAMPAIGN)
+def valid_configuration(campaign: CampaignView) -> Iterator[Problem]:
+    """The registered configuration is one that this tool can run, and its digest is its own.
+
+    What it checks
+        Every field of `configuration` in campaign.json has a value that the tool accepts;
+        configuration_digest is its SHA-256; preset, benchmark and division beside it agree with
+        it; the model is one of the benchmark's.
+    Why it is bad
+        A configuration that cannot have run did not run.
+    Example
+        A learning rate of -1, which MLPerf's tools accept.
+    How to put it right
+        Register the campaign with `fourmin run` or `fourmin register`.
+    """
+    plan = campaign.plan
+    if plan is None:
+        return
+    path = campaign.where("campaign.json")
+    configuration = plan["configuration"]
+    try:
+        Configuration.from_json(configuration).check()
+    except FourminError as error:
+        yield Problem(path, " ".join(part for part in (error.what, error.why) if part))
+    try:
+        digest = sha256_hex(canonical_bytes(configuration))
+    except ValueError as error:
+        digest = str(error)
+    if digest != plan["configuration_digest"]:
+        yield Problem(path, "configuration_digest is not the configuration's")
+    for name in ("preset", "benchmark", "division"):
+        if plan[name] != configuration[name]:
+            yield Problem(
+                path, f"{name} is {short(plan[name])} here, {short(configuration[name])} there"
+            )
+    benchmark = campaign.benchmark
+    if benchmark is not None and configuration["model"] not in benchmark.models:
+        yield Problem(path, f"{short(configuration['model'])} is not a model of {benchmark.name}")
+
+
+@rule("HYP002", "closed-division", ERROR, CAMPAIGN)
+def closed_division(campaign: CampaignView) -> Iterator[Problem]:
+    """A closed configuration stays within the benchmark's limits.
+
+    What it checks
+        Every field of the configuration that the benchmark limits, in campaigns of the closed
+        division that count; and that no max_steps cuts the runs short.
+    Why it is bad
+        Where everything may be tuned, the search for settings is what is measured.
+    Example
+        Momentum 0.5 where the benchmark allows 0.8 to 0.99.
+    How to put it right
+        Choose values within the limits, or enter the open division, which discloses them.
+    """
+    plan, benchmark = campaign.plan, campaign.benchmark
+    if plan is None or benchmark is None or plan["practice"]:
+        return
+    path = campaign.where("campaign.json")
+    if plan["configuration"]["max_steps"] is not None:
+        yield Problem(path, "max_steps cuts the runs short, which only practice may")
+    if plan["division"] == "closed":
+        for violation in benchmark.closed_violations(plan["configuration"]):
+            yield Problem(path, violation)
+
+
+@rule("HYP003", "logged-hyperparameters", ERROR, RUN)
+def logged_hyperparameters(run: RunView) -> Iterator[Problem]:
+    """MLPerf's hyperparameter keys say what the configuration says.
+
+    What it checks
+        Batch, accumulation, batch-norm span, optimizer and all its keys in the log against the
+        values that follow from the configuration; none missing, none more, none twice.
+    Why it is bad
+        A reader who trusts MLPerf's keys would compare a run that did not happen.
+    Example
+        `lars_opt_base_learning_rate` 12 beside a configuration of 16.
+    How to put it right
+        Restore events.log from where the run was made.
+    """
+    config, timeline = run.configuration, run.timeline
+    samples = run.facts.get("train_samples")
+    if config is None or timeline is None or type(samples) is not int:
+        return
+    if config.global_batch_size <= 0 or config.workers * config.gradient_accumulation_steps <= 0:
+        return  # valid-configuration tells
+    expected = _expected(config, samples)
+    logged = timeline.hyperparameters
+    for key in sorted({*expected, *logged}):
+        record = timeline.first(key)
+        line = None if record is None else record.line
+        if key not in logged:
+            if run.whole:
+                yield Problem(run.log_path, f"{key} is missing")
+        elif key not in expected:
+            yield Problem(run.log_path, f"{key} does not belong to {config.optimizer}", line)
+        elif not same(logged[key], expected[key]):
+            yield Problem(
+                run.log_path,
+                f"{key} is {short(logged[key])}, by the configuration {short(expected[key])}",
+                line,
+            )
+        if timeline.count(key) > 1:
+            yield Problem(run.log_path, f"{key} is logged {timeline.count(key)} times", line)
+
+
+def _expected(config: Configuration, train_samples: int) -> dict[str, Any]:
+    """Each hyperparameter key with the value that `config` gives it."""
+    steps = config.steps_per_epoch(train_samples)
+    prefix = "lars_opt_" if config.optimizer == "lars" else "sgd_opt_"
+    # As MLPerf's reference counts them: from the end of the warmup, and one more.
+    decay_steps = round(config.decay_epochs * steps) - round(config.warmup_epochs * steps) + 1
+    expected: dict[str, Any] = {
+        keys.GLOBAL_BATCH_SIZE: config.global_batch_size,
+        keys.GRADIENT_ACCUMULATION_STEPS: config.gradient_accumulation_steps,
+        keys.MODEL_BN_SPAN: config.bn_span * config.local_batch_size,
+        keys.OPT_NAME: config.optimizer,
+        prefix + "base_learning_rate": config.base_learning_rate,
+        prefix + "end_learning_rate": config.end_learning_rate,
+        prefix + "learning_rate_decay_poly_power": config.decay_poly_power,
+        prefix + "learning_rate_decay_steps": decay_steps,
+        prefix + "momentum": config.momentum,
+        prefix + "weight_decay": config.weight_decay,
+    }
+    if config.optimizer == "lars":
+        expected[keys.LARS_EPSILON] = config.lars_epsilon
+        expected[keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS] = config.warmup_epochs
+    else:
+        expected[keys.OPT_LEARNING_RATE_WARMUP_EPOCHS] = config.warmup_epochs
+        expected[keys.OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS] = list(config.decay_milestones)
+    return expected

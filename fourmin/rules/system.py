@@ -1,0 +1,118 @@
+"""SYS: one system and one harness for all runs, and what was changed about them is disclosed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fourmin.ledger.view import RunView
+from fourmin.log import keys
+from fourmin.rules.compare import mapping, short
+from fourmin.rules.rule import ERROR, NOTE, RUN, WARNING, Problem, rule
+from fourmin.system.capture import system_digest
+
+
+@rule("SYS001", "same-system", ERROR, RUN)
+def same_system(run: RunView) -> Iterator[Problem]:
+    """Every run was made on the system that the plan registered.
+
+    What it checks
+        The system digest in the log against campaign.json's. It covers chips, CPU, memory,
+        network and the versions that decide speed or numbers; never names of hosts or clocks.
+    Why it is bad
+        Five runs on two kinds of nodes are no set of runs of either.
+    Example
+        Run 5 with another driver.
+    How to put it right
+        Run a campaign on one system from beginning to end.
+    """
+    plan = None if run.campaign is None else run.campaign.plan
+    record = None if run.timeline is None else run.timeline.first(keys.SYSTEM)
+    if plan is None or record is None:
+        return
+    if mapping(record.value).get("digest") != plan["system_digest"]:
+        yield Problem(run.log_path, "not the system that campaign.json registers", record.line)
+
+
+@rule("SYS002", "system-digest", ERROR, RUN)
+def system_digest_matches(run: RunView) -> Iterator[Problem]:
+    """The system digest is that of the system in the log.
+
+    What it checks
+        The digest is recomputed from the hardware and versions beside it.
+    Why it is bad
+        A digest that stays while the hardware changes hides a mixed set of runs.
+    Example
+        8 GPUs in run 1, 16 in run 2, one digest.
+    How to put it right
+        Restore events.log from where the run was made.
+    """
+    record = None if run.timeline is None else run.timeline.first(keys.SYSTEM)
+    if record is None:
+        return
+    value = mapping(record.value)
+    try:
+        digest = system_digest(value)
+    except (KeyError, TypeError, ValueError):
+        yield Problem(run.log_path, "a system whose digest cannot be recomputed", record.line)
+        return
+    if digest != value.get("digest"):
+        yield Problem(run.log_path, "the digest is not that of this system", record.line)
+
+
+@rule("SYS003", "same-package", ERROR, RUN)
+def same_package(run: RunView) -> Iterator[Problem]:
+    """Every run was made by the same harness.
+
+    What it checks
+        The digest of fourmin's own sources and rules in the log against campaign.json's.
+    Why it is bad
+        A harness that changes between runs may count otherwise in the next.
+    Example
+        A line of the evaluation changed after run 2.
+    How to put it right
+        Install a release, or a commit without local changes, and run another campaign.
+    """
+    plan = None if run.campaign is None else run.campaign.plan
+    record = None if run.timeline is None else run.timeline.first(keys.PACKAGE_DIGEST)
+    if plan is not None and record is not None and record.value != plan["package_digest"]:
+        yield Problem(run.log_path, "not the package that campaign.json registers", record.line)
+
+
+@rule("SYS004", "interpreter-changes", WARNING, RUN)
+def interpreter_changes(run: RunView) -> Iterator[Problem]:
+    """The interpreter was changed from outside.
+
+    What it checks
+        PYTHONPATH, PYTHONSTARTUP, PYTHONHOME, LD_PRELOAD, LD_AUDIT, sitecustomize and
+        usercustomize, as the run disclosed them.
+    Why it is bad
+        Any of them can replace a part of the harness without changing its digest.
+    Example
+        LD_PRELOAD with a library that slows the clock.
+    How to put it right
+        Run without them. Where a site needs one, say what it is in the system description.
+    """
+    record = None if run.timeline is None else run.timeline.first(keys.SYSTEM)
+    changes = mapping(record.value).get("interpreter_changes") if record else None
+    if record is not None and changes:
+        names = ", ".join(map(str, changes)) if isinstance(changes, list) else short(changes)
+        yield Problem(run.log_path, f"in effect: {names[:200]}", record.line)
+
+
+@rule("SYS005", "warm-cache", NOTE, RUN)
+def warm_cache(run: RunView) -> Iterator[Problem]:
+    """The page cache was not emptied before the run.
+
+    What it checks
+        The value of cache_clear, which is logged as it really was.
+    Why it is bad
+        It is not, where it is disclosed: images that lie in memory are read faster than from a
+        disk.
+    Example
+        The second run of a campaign on a dataset that fits into memory.
+    How to put it right
+        Nothing needs to be done; compare with results that disclose the same.
+    """
+    record = None if run.timeline is None else run.timeline.first(keys.CACHE_CLEAR)
+    if record is not None and record.value is not True:
+        yield Problem(run.log_path, "the page cache was warm", record.line)

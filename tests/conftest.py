@@ -1,0 +1,8 @@
+"""Makes tests/support importable for every test, in importlib mode."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "support"))

@@ -1,0 +1,111 @@
+"""What a preset needs and this machine lacks: one message, at once, without a training stack."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from fourmin import plan
+from fourmin.errors import FourminError
+from fourmin.plan import Request, prepare, resolve_configuration
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setattr(plan, "usable_gpus", lambda: 0)
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    monkeypatch.setattr(plan, "installed_version", lambda name: "1.0")
+
+
+def refused(request: Request) -> FourminError:
+    with pytest.raises(FourminError) as caught:
+        prepare(request)
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+def test_everything_that_is_missing_is_named_in_one_message(no_gpu, installed, tmp_path):
+    results = tmp_path / "results"
+    error = refused(Request("resnet50-64k", options={"nodes": 256}, results_dir=results))
+    assert error.what == "3 things are missing for preset resnet50-64k here"
+    for part in ("ImageNet ILSVRC-2012", "no --data-dir", "256 nodes need a launcher",
+                 "8 workers a node on GPUs, but 0 can be used here"):  # fmt: skip
+        assert part in error.why
+    for part in ("--data-dir FOLDER", "fourmin data check FOLDER", "NVIDIA GPUs",
+                 "--nodes 1 --set gradient_accumulation_steps=64 --set bn_span=1"):  # fmt: skip
+        assert part in error.next_step
+    assert not results.exists()
+
+
+def test_the_training_stack_is_named_with_the_rest(no_gpu, monkeypatch, tmp_path):
+    monkeypatch.setattr(plan, "installed_version", lambda name: None)
+    error = refused(Request("resnet50-8k", results_dir=tmp_path / "results"))
+    assert error.what.startswith("4 things")
+    assert "training needs torch, numpy, dali" in error.why
+    assert "pip install 'fourmin[train]'" in error.next_step
+
+
+def test_one_thing_missing_is_said_without_a_list(no_gpu, installed, tmp_path):
+    error = refused(Request("resnet50-256", practice=True, results_dir=tmp_path / "results"))
+    assert error.what.startswith("benchmark resnet50 needs ImageNet")
+    error = refused(Request("digits", options={"nodes": 2}, results_dir=tmp_path / "results"))
+    assert error.what == "2 nodes need a launcher that reaches other nodes"
+    assert "--nodes 1" in error.next_step
+
+
+def test_what_is_suggested_for_one_node_is_the_same_training(no_gpu, monkeypatch):
+    monkeypatch.setattr(plan, "usable_gpus", lambda: 8)
+    paper = resolve_configuration(Request("resnet50-64k"))
+    one_node = resolve_configuration(
+        Request(
+            "resnet50-64k",
+            options={"nodes": 1},
+            settings=("gradient_accumulation_steps=64", "bn_span=1"),
+        )
+    )
+    assert one_node.workers == 8
+    assert one_node.global_batch_size == paper.global_batch_size
+    shared = paper.bn_span * paper.local_batch_size
+    assert one_node.bn_span * one_node.local_batch_size == shared == 128
+
+
+def test_a_launcher_that_reaches_other_nodes_is_not_refused(no_gpu, installed, tmp_path):
+    request = Request("resnet50-64k", launcher="slurm", results_dir=tmp_path / "results")
+    assert "launcher" not in refused(request).why
+
+
+@pytest.mark.parametrize("nodes", [100, 3])
+def test_workers_that_do_not_fit_name_counts_that_do(nodes):
+    with pytest.raises(FourminError) as caught:
+        resolve_configuration(Request("resnet50-64k", options={"nodes": nodes}))
+    assert f"{nodes * 8} workers" in caught.value.what
+    counts = caught.value.next_step.partition("fit: ")[2].partition(";")[0].split(", ")
+    assert all(65536 % int(count) == 0 for count in counts)
+
+
+def test_it_takes_no_time_and_no_torch(tmp_path):
+    program = (
+        "import sys\n"
+        "from fourmin.errors import FourminError\n"
+        "from fourmin.plan import Request, prepare\n"
+        "try:\n"
+        "    prepare(Request('resnet50-64k', options={'nodes': 256}))\n"
+        "except FourminError as error:\n"
+        "    assert not {'torch', 'numpy'} & set(sys.modules)\n"
+        "    print(error)\n"
+        "    sys.exit(error.exit_code)\n"
+    )
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    assert "256 nodes" in done.stdout
+    assert time.monotonic() - began < 3
+    assert list(tmp_path.iterdir()) == []

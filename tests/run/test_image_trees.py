@@ -1,0 +1,81 @@
+"""The paper's models on any JPEG tree, from `data check` to a validated practice campaign."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from images import make_tree
+from processes import fourmin
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = make_tree(tmp_path_factory.mktemp("tree"), train=16, val=4)
+    checked = fourmin("data", "check", str(root), state=root)
+    assert checked.returncode == 0, checked.stderr
+    return root
+
+
+def practice(tree: Path, results: Path, *options: str, timeout: float = 240) -> dict:
+    process = fourmin(
+        "run", "--practice", "--runs", "1", "--data-dir", str(tree), "--results-dir",
+        str(results), "--json", *options, state=results, timeout=timeout,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout.splitlines()[-1])["valid"] is True
+    (path,) = results.glob("*/run-1/result.json")
+    return json.loads(path.read_bytes())
+
+
+@pytest.mark.parametrize("preset", ["resnet50-256", "alexnet-512"])
+def test_two_steps_and_an_evaluation_in_two_workers(
+    preset: str, tree: Path, tmp_path: Path
+) -> None:
+    result = practice(
+        tree, tmp_path, "--preset", preset, "--max-steps", "2", "--set", "global_batch_size=8",
+        "--procs-per-node", "2", "--set", "device=cpu",
+    )  # fmt: skip
+    assert len(result["first_losses"]) == 2
+    assert [e["samples"] for e in result["evaluations"]] == [8]
+    assert result["dataset"]["train_samples"] == 32
+
+
+def test_every_all_reduce_gives_the_same_losses(tmp_path: Path) -> None:
+    losses = {}
+    for name in ("native", "ring", "hierarchical", "hybrid"):
+        results = tmp_path / name
+        process = fourmin(
+            "run", "--practice", "--runs", "1", "--procs-per-node", "4", "--group-size", "2",
+            "--allreduce", name, "--max-steps", "8", "--precision", "fp32", "--set", "device=cpu",
+            "--fusion-threshold", "65536", "--hybrid-threshold", "100000",
+            "--results-dir", str(results), "--json", state=tmp_path,
+        )  # fmt: skip
+        assert process.returncode == 0, process.stderr
+        assert json.loads(process.stdout.splitlines()[-1])["valid"] is True
+        (path,) = results.glob("*/run-1/result.json")
+        result = json.loads(path.read_bytes())
+        # Each campaign has its own seed, so compare what a seed does not change: the buckets.
+        losses[name] = result
+        assert len(result["communication"]["bucket_bytes"]) > 1
+    used = {name: set(r["communication"]["algorithms"]) for name, r in losses.items()}
+    assert used["native"] == {"native"}
+    assert used["hybrid"] == {"ring", "hierarchical"}
+
+
+def test_data_of_another_benchmark_is_refused(tree: Path, tmp_path: Path) -> None:
+    process = fourmin(
+        "run", "--preset", "resnet50-256", "--data-dir", str(tree), "--results-dir",
+        str(tmp_path), "--set", "device=cpu", "--procs-per-node", "1", state=tmp_path,
+    )  # fmt: skip
+    assert process.returncode == 2
+    assert "2 classes, the benchmark has 1,000" in process.stderr
+    assert "32 training images, the benchmark has 1,281,167" in process.stderr
+
+
+def test_a_tree_without_a_manifest_is_told_how_to_get_one(tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "tree", train=2, val=1)
+    process = fourmin("run", "--practice", "--data-dir", str(root), state=tmp_path)
+    assert process.returncode == 2
+    assert f"fourmin data check {root}" in process.stderr

@@ -1,0 +1,351 @@
+"""Campaigns of the benchmark `digits` without training: real writers, a fake clock, milliseconds.
+
+`make_campaign` writes what `fourmin run` would have written, through the same ledger and log
+writers, so that rules and reports can be tested on as many campaigns as they need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from fourmin.canonical import sha256_hex
+from fourmin.config import Configuration
+from fourmin.ledger.campaign import EVENTS_FILE, Campaign, Plan, Slot
+from fourmin.ledger.known import KnownCampaign
+from fourmin.log import keys
+from fourmin.log.reader import read_log
+from fourmin.log.writer import EventLogWriter
+from fourmin.presets import load_preset
+from fourmin.results.run_result import run_result
+from fourmin.results.summary import summarize
+from fourmin.ruleset import load_ruleset
+from fourmin.system.capture import system_digest
+
+OWN = keys.FOURMIN_NAMESPACE
+CREATED_MS = 1_800_000_000_000
+SYSTEM: dict[str, Any] = {
+    "hardware": {
+        "processor": {"model": "Test CPU", "architecture": "x86_64", "sockets": 1, "cpus": 2},
+        "memory_gib": 16,
+        "network": ["ethernet 10 Gbit/s"],
+        "accelerators": [],
+        "driver": None,
+    },
+    "software": {
+        "fourmin": "0.1.0",
+        "python": "3.11.7",
+        "torch": "2.14.1",
+        "torchvision": "0.29.1",
+        "dali": "2.4.0",
+        "numpy": "2.4.6",
+        "pillow": "13.0.0",
+        "nccl": None,
+        "cudnn": None,
+        "cuda": None,
+        "operating_system": {"name": "Test Linux", "kernel": "6.1.0"},
+    },
+    "environment": {},
+    "interpreter_changes": [],
+}
+
+
+@dataclass
+class Clock:
+    """Nanoseconds since the epoch and since boot; time passes only by `pass_ms`."""
+
+    now: int = CREATED_MS * 1_000_000
+    since_boot: int = 5_000_000_000
+
+    def pass_ms(self, milliseconds: float) -> None:
+        self.now += int(milliseconds * 1e6)
+        self.since_boot += int(milliseconds * 1e6)
+
+    def time_ns(self) -> int:
+        return self.now
+
+    def monotonic_ns(self) -> int:
+        return self.since_boot
+
+
+@dataclass
+class Story:
+    """What happens in a campaign. Run numbers count from 1."""
+
+    runs: int = 5
+    practice: bool = False
+    epochs: int = 4
+    """Epochs until the target, an even number."""
+    not_converged: Collection[int] = ()
+    """Runs that end with their schedule, without the target."""
+    aborted: Collection[int] = ()
+    """Runs whose worker dies in the second epoch."""
+    retried: Collection[int] = ()
+    """Runs whose first attempt ends before its start."""
+    killed_in: int | None = None
+    """The run in which everything is killed: nothing is written after its second epoch began."""
+    closed: bool = True
+    """Whether the campaign is closed; without it, all runs have ended and nothing follows."""
+    epoch_ms: float = 300.0
+    submitter: str = "self"
+    system_name: str = "2cpu-x86_64"
+    system: Mapping[str, Any] = field(default_factory=lambda: SYSTEM)
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    dataset: Mapping[str, Any] = field(default_factory=dict)
+    created_ms: int = CREATED_MS
+    beacon: str = "5e" * 32
+    cache_cleared: bool = False
+    earlier: tuple[KnownCampaign, ...] = ()
+
+
+def make_campaign(results: Path, story: Story | None = None, **changes: Any) -> Path:
+    """Write a campaign below `results`; returns its folder.
+
+    By default a closed campaign that counts, of 5 runs that converged. `changes` are fields of
+    `Story`.
+    """
+    told = dataclasses.replace(story or Story(), **changes)
+    clock = Clock(told.created_ms * 1_000_000)
+    results.mkdir(parents=True, exist_ok=True)
+    with _deterministic(clock, told):
+        campaign = Campaign.create(results, _plan(told))
+        ended = _tell(campaign, told, clock)
+        if ended and told.closed:
+            clock.pass_ms(3)
+            found = [_result(campaign, slot) for slot in campaign.slots()]
+            campaign.close(summarize(campaign.plan, campaign.digest, campaign.head, found))
+    return campaign.folder
+
+
+@contextmanager
+def _deterministic(clock: Clock, story: Story) -> Iterator[None]:
+    module = "fourmin.ledger.campaign"
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch(f"{module}.time", clock))
+        stack.enter_context(mock.patch(f"{module}.new_beacon", lambda: story.beacon))
+        stack.enter_context(mock.patch(f"{module}.remember", lambda campaign: None))
+        stack.enter_context(mock.patch("os.fsync", lambda descriptor: None))
+        yield
+
+
+def _plan(story: Story) -> Plan:
+    ruleset = load_ruleset()
+    dataset = ruleset.benchmark("digits").dataset
+    described = ("classes", "train_samples", "eval_samples", "train_digest", "eval_digest")
+    configuration = dataclasses.replace(
+        load_preset("digits"),
+        **{"device": "cpu", "precision": "bf16", "procs_per_node": 2, **story.configuration},
+    )
+    return Plan(
+        ruleset=ruleset.version,
+        benchmark="digits",
+        practice=story.practice,
+        runs=story.runs,
+        submitter=story.submitter,
+        system_name=story.system_name,
+        system_digest=system_digest(story.system),
+        package_digest=sha256_hex(b"package"),
+        dataset={name: dataset[name] for name in described} | dict(story.dataset),
+        configuration=configuration,
+        settings=(),
+        earlier_campaigns=story.earlier,
+    )
+
+
+def _tell(campaign: Campaign, story: Story, clock: Clock) -> bool:
+    """Every run in turn; False when the story ends within one."""
+    for slot in campaign.slots():
+        clock.pass_ms(2)
+        attempt = campaign.intend(slot)
+        if slot.run in story.retried:
+            with _log(campaign, slot, clock) as log:
+                _begin(log, campaign, slot, attempt, story)
+            slot.attempts += 1
+            clock.pass_ms(50)
+            attempt = campaign.intend(slot)
+        killed = slot.run == story.killed_in
+        with _log(campaign, slot, clock) as log:
+            _run(log, campaign, slot, attempt, story, clock)
+        if killed:
+            return False
+        clock.pass_ms(40)
+        result = _result(campaign, slot)
+        campaign.finish(slot, attempt, result["status"], result)
+    return True
+
+
+def _log(campaign: Campaign, slot: Slot, clock: Clock) -> EventLogWriter:
+    return EventLogWriter(
+        campaign.run_folder(slot.run) / EVENTS_FILE,
+        wall_clock=clock.time_ns,
+        monotonic=clock.monotonic_ns,
+    )
+
+
+def _result(campaign: Campaign, slot: Slot) -> dict[str, Any]:
+    return run_result(read_log(campaign.run_folder(slot.run) / EVENTS_FILE))
+
+
+def _begin(
+    log: EventLogWriter, campaign: Campaign, slot: Slot, attempt: int, story: Story
+) -> None:
+    plan = campaign.plan
+    log.point(keys.SUBMISSION_BENCHMARK, plan["benchmark"])
+    log.point(keys.SUBMISSION_ORG, plan["submitter"])
+    log.point(keys.SUBMISSION_DIVISION, plan["division"])
+    log.point(keys.SUBMISSION_STATUS, "onprem")
+    log.point(keys.SUBMISSION_PLATFORM, plan["system"])
+    log.point(
+        keys.CAMPAIGN,
+        {
+            "campaign": campaign.digest,
+            "run": slot.run,
+            "attempt": attempt,
+            "practice": plan["practice"],
+            "ruleset": plan["ruleset"],
+        },
+        namespace=OWN,
+    )
+    log.point(keys.PACKAGE_DIGEST, plan["package_digest"], namespace=OWN)
+    log.point(keys.SYSTEM, {"digest": plan["system_digest"], **story.system}, namespace=OWN)
+    log.point(keys.CACHE_CLEAR, story.cache_cleared)
+    log.start(keys.INIT_START, None)
+    configuration = campaign.configuration
+    log.point(keys.CONFIGURATION, configuration.to_json(), namespace=OWN)
+    log.point(keys.DATASET, dict(plan["dataset"]), namespace=OWN)
+    log.point(keys.SEED, slot.seed)
+    for key, value in _hyperparameters(configuration, plan["dataset"]).items():
+        log.point(key, value)
+
+
+def _hyperparameters(config: Configuration, dataset: Mapping[str, Any]) -> dict[str, Any]:
+    steps = config.steps_per_epoch(dataset["train_samples"])
+    warmup = round(config.warmup_epochs * steps)
+    return {
+        keys.TRAIN_SAMPLES: dataset["train_samples"],
+        keys.EVAL_SAMPLES: dataset["eval_samples"],
+        keys.GLOBAL_BATCH_SIZE: config.global_batch_size,
+        keys.GRADIENT_ACCUMULATION_STEPS: config.gradient_accumulation_steps,
+        keys.MODEL_BN_SPAN: config.bn_span * config.local_batch_size,
+        keys.OPT_NAME: "lars",
+        keys.LARS_OPT_BASE_LEARNING_RATE: config.base_learning_rate,
+        keys.LARS_OPT_END_LEARNING_RATE: config.end_learning_rate,
+        keys.LARS_OPT_LEARNING_RATE_DECAY_POLY_POWER: config.decay_poly_power,
+        keys.LARS_OPT_LEARNING_RATE_DECAY_STEPS: round(config.decay_epochs * steps) - warmup + 1,
+        keys.LARS_EPSILON: config.lars_epsilon,
+        keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS: config.warmup_epochs,
+        keys.LARS_OPT_MOMENTUM: config.momentum,
+        keys.LARS_OPT_WEIGHT_DECAY: config.weight_decay,
+    }
+
+
+def _run(
+    log: EventLogWriter,
+    campaign: Campaign,
+    slot: Slot,
+    attempt: int,
+    story: Story,
+    clock: Clock,
+) -> None:
+    chance = random.Random(slot.seed)
+    clock.pass_ms(900 + chance.random() * 50)
+    _begin(log, campaign, slot, attempt, story)
+    clock.pass_ms(400 + chance.random() * 50)
+    log.point(keys.INITIAL_WEIGHTS_DIGEST, _digest("weights", slot.seed), namespace=OWN)
+    campaign.start(slot, attempt)
+    clock.pass_ms(1)
+    log.end(keys.INIT_STOP, None)
+    log.start(keys.RUN_START, None)
+    clock.pass_ms(20 + chance.random() * 10)
+    if not _train(log, campaign, slot, story, clock, chance):
+        return
+    log.point(
+        keys.COMMUNICATION,
+        {
+            "algorithms": ["native"],
+            "bucket_bytes": [312176],
+            "exposed_ms_median": 2 + chance.random(),
+            "exposed_ms_p95": 5 + chance.random(),
+        },
+        namespace=OWN,
+    )
+
+
+def _train(
+    log: EventLogWriter,
+    campaign: Campaign,
+    slot: Slot,
+    story: Story,
+    clock: Clock,
+    chance: random.Random,
+) -> bool:
+    """Epochs to the end; False when the run ends before it."""
+    config = campaign.configuration
+    benchmark = load_ruleset().benchmark("digits")
+    samples = int(campaign.plan["dataset"]["eval_samples"])
+    batch = config.global_batch_size
+    steps = config.steps_per_epoch(int(campaign.plan["dataset"]["train_samples"]))
+    left = config.max_steps
+    reached, taken = False, 0
+    for epoch in range(1, config.max_epochs + 1):
+        log.start(keys.EPOCH_START, None, epoch_num=epoch)
+        if epoch == 2 and slot.run == story.killed_in:
+            return False
+        if epoch == 2 and slot.run in story.aborted:
+            clock.pass_ms(100)
+            log.point(keys.ABORT, "worker 1: it died", namespace=OWN)
+            log.end(keys.RUN_STOP, None, status=keys.ABORTED)
+            return False
+        now = steps if left is None else min(steps, left)
+        left = None if left is None else left - now
+        milliseconds = story.epoch_ms * (0.9 + 0.2 * chance.random())
+        clock.pass_ms(milliseconds)
+        taken += now * batch
+        log.end(keys.EPOCH_STOP, None, epoch_num=epoch, samples_count=now * batch)
+        if epoch == 1:
+            losses = [2.3 + 0.02 * chance.random() for _ in range(min(8, now))]
+            log.point(keys.STEP_LOSS, losses, namespace=OWN)
+        log.point(
+            keys.TRACKED_STATS,
+            {
+                "throughput": now * batch / (milliseconds - 1) * 1000,
+                "train_loss": 2.3 / epoch * (0.9 + 0.2 * chance.random()),
+                "optimizer_steps": taken // batch,
+                "skipped_steps": 0,
+                "loss_scale": 1.0,
+            },
+            epoch_num=epoch,
+        )
+        last = left == 0
+        if last or benchmark.evaluates_after(epoch, config.eval_offset):
+            reaches = epoch >= story.epochs and slot.run not in story.not_converged
+            reached = reaches and not last
+            low, high = (0.981, 0.995) if reached else (0.2, 0.97)
+            correct = int(samples * (low + (high - low) * chance.random())) + reached
+            log.start(keys.EVAL_START, None, epoch_num=epoch)
+            clock.pass_ms(15 + chance.random() * 10)
+            log.point(
+                keys.EVAL_ACCURACY,
+                correct / samples,
+                epoch_num=epoch,
+                samples_count=samples,
+                correct_count=correct,
+            )
+            log.end(keys.EVAL_STOP, None, epoch_num=epoch)
+        if reached or last:
+            break
+    log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
+    log.point(
+        keys.DATA_ORDER_DIGEST, _digest("order", slot.seed), namespace=OWN, samples_count=taken
+    )
+    return True
+
+
+def _digest(what: str, seed: int) -> str:
+    return sha256_hex(f"{what} {seed}".encode())
