@@ -54,7 +54,7 @@ class ChainProblem:
 
 def encode(index: int, kind: str, time_ms: int, previous: str, data: Mapping[str, Any]) -> bytes:
     """The raw line, without its newline. Raises ValueError for data that JSON cannot hold."""
-    record = {
+    record: dict[str, Any] = {
         "data": dict(data),
         "index": index,
         "kind": kind,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from itertools import groupby
 
@@ -9,7 +10,7 @@ from fourmin.report.model import Comparison
 from fourmin.report.wording import COLUMNS, DETAILS, one_line, same_table, title
 
 _ALL = (*COLUMNS, *DETAILS)
-_MEANINGFUL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@:])")
+_MEANINGFUL = re.compile(r"([\\`*_{}\[\]()#+!|~@:])")
 
 
 def render(comparison: Comparison) -> str:
@@ -41,4 +42,4 @@ def render(comparison: Comparison) -> str:
 
 def _escape(text: str) -> str:
     """Text that Markdown shows as it is: no link, mention, image or HTML comes of it."""
-    return _MEANINGFUL.sub(r"\\\1", text)
+    return html.escape(_MEANINGFUL.sub(r"\\\1", text), quote=False)

@@ -152,3 +152,22 @@ def test_batch_statistics_that_workers_cannot_share_are_refused():
     with pytest.raises(FourminError, match="bn_span=4 does not fit 6 workers") as caught:
         preset.resolved(8, keep_workers=True).check()
     assert "1, 2, 3, 6" in caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "settings", "images"),
+    [
+        (256, 8, {}, 32),
+        (128, 8, {"bn_span": 2}, 64),
+        (64, 8, {"bn_span": 1}, 128),
+        (8, 8, {"bn_span": 1, "gradient_accumulation_steps": 8}, 128),
+        (1, 8, {"bn_span": 1, "gradient_accumulation_steps": 64}, 128),
+        (1, 4, {"bn_span": 1, "gradient_accumulation_steps": 128}, 128),
+    ],
+)
+def test_the_documented_ways_to_train_batch_64k_on_fewer_gpus(nodes, gpus, settings, images):
+    preset = load_preset("resnet50-64k").with_overrides({"nodes": nodes, **settings})
+    configuration = preset.resolved(gpus, keep_workers=False)
+    configuration.check()
+    assert configuration.local_batch_size == images
+    assert configuration.local_batch_size * configuration.bn_span == 128

@@ -1,0 +1,170 @@
+"""The report: what is compared, what counts how often, and how hostile names read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from campaign_factory import CREATED_MS, make_campaign
+
+from fourmin.report import FORMATS, load_renderer
+from fourmin.report.collect import collect
+from fourmin.report.model import Result, compare
+from fourmin.results.statistics import log_interval
+
+HOUR_MS = 3_600_000
+
+
+def campaign(results: Path, number: int, **story: object) -> Path:
+    """A campaign of its own time and beacon."""
+    return make_campaign(
+        results, created_ms=CREATED_MS + number * HOUR_MS, beacon=f"{number:064x}", **story
+    )
+
+
+def test_a_result_has_every_key_and_its_numbers_follow_from_the_runs(tmp_path: Path) -> None:
+    folder = campaign(tmp_path, 1)
+    document = json.loads(load_renderer("json")(collect([tmp_path])))
+    (result,) = document["results"]
+    assert document["ruleset"] == "1.0"
+    assert set(result) >= {
+        "source", "path", "submitter", "system", "benchmark", "division", "chips",
+        "global_batch_size", "quality_target", "runs", "minutes", "scaled_minutes", "ci95", "cv",
+        "epochs_mean", "images_per_second", "scaling_efficiency", "campaigns", "waivers",
+        "findings", "valid", "registration",
+    }  # fmt: skip
+    assert result["path"] == str(folder)
+    assert (result["source"], result["registration"], result["valid"]) == ("fourmin", "self", True)
+    assert (result["chips"], result["global_batch_size"], result["campaigns"]) == (1, 64, 1)
+    minutes = [run["minutes"] for run in result["runs"]]
+    assert len(minutes) == 5
+    assert result["minutes"] == pytest.approx(sum(sorted(minutes)[1:4]) / 3, rel=1e-12)
+    assert result["ci95"] == pytest.approx(log_interval(minutes))
+    assert result["runs"][0]["path"] == f"{folder}/run-1"
+    assert {run["status"] for run in result["runs"]} == {"converged"}
+
+
+def test_every_campaign_counts_and_the_median_one_is_shown(tmp_path: Path) -> None:
+    for number, pace in enumerate((100.0, 300.0, 200.0, 500.0)):
+        campaign(tmp_path, number, epoch_ms=pace)
+    comparison = collect([tmp_path])
+    (result,) = comparison.results
+    assert result.campaigns == 4
+    ordered = sorted(single(tmp_path / p.name).minutes for p in tmp_path.iterdir())
+    assert result.minutes == ordered[2]  # of an even number the slower middle one
+
+
+def single(folder: Path) -> Result:
+    (result,) = collect([folder]).results
+    return result
+
+
+def test_a_campaign_that_never_closed_counts_as_failed(tmp_path: Path) -> None:
+    campaign(tmp_path, 1)
+    campaign(tmp_path, 2, killed_in=3)
+    comparison = collect([tmp_path])
+    (result,) = comparison.results
+    assert result.campaigns == 2
+    assert result.minutes is None
+    assert [failed.state for failed in comparison.failed] == ["unfinished"]
+    campaign(tmp_path, 3)
+    assert collect([tmp_path]).results[0].minutes is not None
+
+
+def test_one_failed_run_is_the_dropped_slowest_and_two_leave_no_result(tmp_path: Path) -> None:
+    one = single(campaign(tmp_path / "a", 1, not_converged=[2]))
+    assert one.minutes == pytest.approx(
+        sum(sorted(run.minutes for run in one.runs if run.minutes is not None)[1:]) / 3
+    )
+    assert (one.ci95, one.cv) == (None, None)
+    two = single(campaign(tmp_path / "b", 2, not_converged=[2], aborted=[4]))
+    assert two.minutes is None
+    assert [run.status for run in two.runs].count("converged") == 3
+
+
+def test_the_same_campaign_in_two_places_counts_once(tmp_path: Path) -> None:
+    folder = campaign(tmp_path / "results", 1)
+    shutil.copytree(folder, tmp_path / "submissions" / "me" / folder.name)
+    comparison = collect([tmp_path / "submissions", tmp_path / "results"])
+    assert [result.campaigns for result in comparison.results] == [1]
+    assert "submissions" in comparison.results[0].path
+
+
+def test_practice_never_counts_and_is_listed_apart(tmp_path: Path) -> None:
+    campaign(tmp_path, 1, practice=True, runs=2)
+    comparison = collect([tmp_path])
+    assert comparison.results == ()
+    assert len(comparison.practice) == 1
+    text = load_renderer("table")(comparison)
+    assert "no benchmark result" in text
+    assert "practice campaigns, which never count" in text
+
+
+def test_an_edited_result_is_shown_as_invalid_and_its_number_is_not_believed(
+    tmp_path: Path,
+) -> None:
+    folder = campaign(tmp_path, 1)
+    honest = single(folder).minutes
+    path = folder / "summary.json"
+    document = json.loads(path.read_bytes())
+    document["minutes"] = 0.0001
+    path.write_text(json.dumps(document))
+    result = single(folder)
+    assert not result.valid
+    assert result.findings > 0
+    assert result.minutes == honest
+    assert "INVALID" in load_renderer("table")(collect([folder]))
+
+
+def test_results_that_must_not_be_compared_are_in_different_tables(tmp_path: Path) -> None:
+    a = single(campaign(tmp_path, 1))
+    import dataclasses
+
+    b = dataclasses.replace(a, quality_target=0.9, group="other", identity="other")
+    text = load_renderer("markdown")(compare("1.0", [a, b]))
+    assert text.count("### ") == 2
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_hostile_names_are_text_in_every_format(form: str, tmp_path: Path) -> None:
+    import dataclasses
+
+    hostile = '=cmd|"<script>alert(1)</script>\x1b[2J\u202e[x](http://e)|@me'
+    result = dataclasses.replace(single(campaign(tmp_path, 1)), submitter=hostile, system=hostile)
+    text = load_renderer(form)(compare("1.0", [result]))
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    if form == "markdown":
+        assert "<script" not in text
+        assert "](http" not in text
+        assert all(line.count("|") - line.count("\\|") == 16 for line in text.splitlines()
+                   if line.startswith("|"))  # fmt: skip
+    if form == "csv":
+        row = next(csv.DictReader(io.StringIO(text)))
+        assert row["submitter"].startswith("'=")
+    if form == "json":
+        assert json.loads(text)["results"][0]["submitter"] == hostile
+
+
+def test_the_csv_has_numbers_in_full(tmp_path: Path) -> None:
+    result = single(campaign(tmp_path, 1))
+    rows = list(csv.DictReader(io.StringIO(load_renderer("csv")(collect([tmp_path])))))
+    assert len(rows) == 1
+    assert float(rows[0]["minutes"]) == result.minutes
+    assert [float(m) for m in rows[0]["run_minutes"].split()] == [r.minutes for r in result.runs]
+
+
+def test_garbage_is_a_row_and_not_an_exception(tmp_path: Path) -> None:
+    folder = tmp_path / "c"
+    folder.mkdir()
+    (folder / "campaign.json").write_bytes(b'{"benchmark": NaN}')
+    (folder / "ledger.jsonl").write_bytes(b"\xff\xfe garbage")
+    comparison = collect([tmp_path])
+    (result,) = comparison.results
+    assert (result.valid, result.minutes, result.state) == (False, None, "unfinished")
+    for form in FORMATS:
+        assert load_renderer(form)(comparison)

@@ -1,0 +1,122 @@
+"""Every rule has a page, a passing fixture without any error, and failing ones that it finds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from campaign_factory import make_campaign
+from tamper import STEPS, apply, reseal
+
+from fourmin.rules import pages, registry
+from fourmin.rules.engine import check_campaign
+from fourmin.rules.rule import ERROR, GROUPS, HEADINGS, SCOPES, SEVERITIES, SOURCES, Rule
+
+FIXTURES = Path(__file__).parent / "fixtures"
+RULES = {rule.code: rule for rule in registry.RULES}
+
+
+def _load(code: str) -> dict[str, Any]:
+    value = json.loads((FIXTURES / f"{code}.json").read_text())
+    assert set(value) == {"rule", "passing", "failing"}
+    assert value["rule"] == code
+    return value
+
+
+def _failing() -> list[Any]:
+    return [
+        pytest.param(code, case, id=f"{code}-{case['why'].replace(' ', '-')}")
+        for code in sorted(RULES)
+        if (FIXTURES / f"{code}.json").exists()
+        for case in _load(code)["failing"]
+    ]
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("bases")
+
+    @cache
+    def make(story: str) -> Path:
+        return make_campaign(folder / str(len(list(folder.iterdir()))), **json.loads(story))
+
+    return make
+
+
+def _build(case: dict[str, Any], base: Any, tmp_path: Path) -> Path:
+    assert set(case) <= {"why", "story", "edits", "reseal", "path", "line"}
+    folder = tmp_path / "campaign"
+    shutil.copytree(base(json.dumps(case.get("story", {}))), folder)
+    apply(folder, case.get("edits", []))
+    steps = case.get("reseal", [])
+    if steps:
+        reseal(folder, STEPS if steps == "all" else steps)
+    return folder
+
+
+@pytest.mark.parametrize("code", sorted(RULES))
+def test_passing_fixture_has_no_error(code: str, base: Any, tmp_path: Path) -> None:
+    folder = _build(_load(code)["passing"], base, tmp_path)
+    findings = check_campaign(folder, "")
+    assert [f for f in findings if f.severity == ERROR] == []
+    assert [f for f in findings if f.code == code] == []
+
+
+@pytest.mark.parametrize(("code", "case"), _failing())
+def test_failing_fixture_is_found(
+    code: str, case: dict[str, Any], base: Any, tmp_path: Path
+) -> None:
+    folder = _build(case, base, tmp_path)
+    findings = check_campaign(folder, "")
+    mine = [f for f in findings if f.code == code and f.path == case["path"]]
+    assert mine, [(f.code, f.path, f.line, f.message) for f in findings]
+    assert "line" not in case or case["line"] in [f.line for f in mine]
+    finding = mine[0]
+    assert (finding.name, finding.severity) == (RULES[code].name, RULES[code].severity)
+    assert finding.message
+    assert finding.hint
+    assert not [f for f in findings if "could not be applied" in f.message]
+
+
+@pytest.mark.parametrize("rule", registry.RULES, ids=lambda rule: rule.code)
+def test_page_is_complete(rule: Rule) -> None:
+    assert tuple(rule.sections) == HEADINGS
+    assert all(rule.sections.values())
+    assert rule.summary.endswith(".")
+    assert rule.hint.endswith(".")
+    assert "\n" not in rule.hint
+    assert rule.code[:3] in GROUPS
+    assert rule.code[3:].isdigit()
+    assert rule.severity in SEVERITIES
+    assert rule.scope in SCOPES
+    assert rule.sources
+    assert set(rule.sources) <= set(SOURCES)
+    assert rule.name == rule.name.lower()
+    assert " " not in rule.name
+
+
+def test_codes_and_names_are_unique() -> None:
+    assert len({rule.name for rule in registry.RULES}) == len(registry.RULES)
+    assert len(RULES) == len(registry.RULES)
+
+
+def test_every_rule_of_a_group_is_registered() -> None:
+    groups = [v for v in vars(registry).values() if getattr(v, "__file__", None)]
+    written = {
+        value.code for module in groups for value in vars(module).values() if type(value) is Rule
+    }
+    assert written == set(RULES)
+
+
+def test_every_rule_has_a_fixture_and_every_fixture_a_rule() -> None:
+    assert {path.stem for path in FIXTURES.glob("*.json")} == set(RULES)
+    assert all(_load(code)["failing"] for code in RULES)
+
+
+def test_rules_md_is_up_to_date() -> None:
+    path = Path(pages.rulesets_folder()) / pages.CURRENT / "RULES.md"
+    assert path.read_text() == pages.all_pages(), "run python -m fourmin.rules.pages"
