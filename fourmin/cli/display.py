@@ -193,10 +193,10 @@ class LiveDisplay(Display):
     """A live view on a terminal: finished runs above, the one under way below."""
 
     def __init__(self, console: Console) -> None:
+        self._opened = False
         self._live = Live(
             console=console, get_renderable=self._render, refresh_per_second=8, transient=False
         )
-        self._opened = False
 
     def __enter__(self) -> Display:
         self._live.start()

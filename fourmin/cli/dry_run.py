@@ -21,6 +21,7 @@ def batch_arithmetic(configuration: Configuration, benchmark: Benchmark) -> dict
         "images_per_worker_and_pass": configuration.local_batch_size,
         "accumulation_steps": configuration.gradient_accumulation_steps,
         "global_batch_size": configuration.global_batch_size,
+        "images_per_batch_normalization": configuration.bn_span * configuration.local_batch_size,
         "steps_per_epoch": steps,
         "images_dropped_per_epoch": benchmark.train_samples
         - steps * configuration.global_batch_size,
@@ -61,4 +62,5 @@ def describe(request: Request, launcher: str, *, as_json: bool) -> None:
     console.print(f"  (digest {configuration.digest()})\n\nbatch")
     for name, value in arithmetic.items():
         console.print(f"  {name} = {value}")
-    console.print(f"\neach run starts\n  {shlex.join(command)}")
+    where = f" on each of {configuration.nodes} nodes" if configuration.nodes > 1 else ""
+    console.print(f"\neach run starts{where}\n  {shlex.join(command)}")

@@ -38,9 +38,10 @@ def _unknown(code: str) -> FourminError:
 
     from fourmin.rules.registry import RULES
 
-    known = [rule.code for rule in RULES] + [rule.name for rule in RULES]
-    near = get_close_matches(code.upper(), known, 5) or get_close_matches(code.lower(), known, 5)
-    near = near or [rule.code for rule in RULES if rule.code[:3] == code.upper()[:3]][:5]
+    codes, names = [rule.code for rule in RULES], [rule.name for rule in RULES]
+    near = [known for known in codes if known.startswith(code.upper())]
+    near = near or get_close_matches(code.upper(), codes, 5)
+    near = near or get_close_matches(code.lower(), names, 5)
     return FourminError(
         f"no rule {code}",
         f"near: {', '.join(near)}" if near else "",

@@ -96,6 +96,7 @@ def run(
         results_dir=results_dir,
         submitter=submitter,
         system_name=system,
+        launcher=launcher,
     )
     if dry_run:
         from fourmin.cli.dry_run import describe
@@ -129,9 +130,7 @@ def _execute(request: Request, resume: Path | None, launcher: str, display: Disp
         _conduct(campaign, materials, workers, display)
 
 
-def _conduct(
-    campaign: Campaign, materials: Materials, workers: Launcher, display: Display
-) -> None:
+def _conduct(campaign: Campaign, materials: Materials, workers: Launcher, display: Display) -> None:
     """Run the campaign under its display, check what it left, and end as its runs did."""
     from fourmin.launch.execute import execute
     from fourmin.results.run_result import CONVERGED

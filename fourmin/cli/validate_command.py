@@ -26,6 +26,12 @@ def validate(
     output: Annotated[
         Format, typer.Option("--format", help="How to print the findings.")
     ] = Format.text,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            "--base", metavar="REF", help="Also check what changed in git since this reference."
+        ),
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 for a warning as well.")
     ] = False,
@@ -38,7 +44,7 @@ def validate(
     from fourmin.rules.engine import check
     from fourmin.rules.render import FORMATS
 
-    report = check(paths)
+    report = check(paths, base=base)
     for line in FORMATS[output.value](report):
         sys.stdout.write(line + "\n")
     sys.stdout.flush()

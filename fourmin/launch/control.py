@@ -95,7 +95,9 @@ class ControlClient:
         try:
             self._socket.connect(str(path))
         except OSError as error:
-            raise FourminError("the command that started this worker has gone", str(error)) from None
+            raise FourminError(
+                "the command that started this worker has gone", str(error)
+            ) from None
         self._send("hello")
         threading.Thread(target=self._watch, name="fourmin-watch", daemon=True).start()
 

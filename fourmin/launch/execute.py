@@ -163,9 +163,7 @@ def _record_outcome(
     return result
 
 
-def _job(
-    campaign: Campaign, slot: Slot, attempt: int, materials: Materials, scratch: Path
-) -> Job:
+def _job(campaign: Campaign, slot: Slot, attempt: int, materials: Materials, scratch: Path) -> Job:
     plan = campaign.plan
     return Job(
         configuration=campaign.configuration,
@@ -253,8 +251,7 @@ class _Watch:
         if message is not None:
             return _Failure(
                 f"worker {message.rank} (process {message.pid}) died without a word",
-                "it was killed, ran out of memory or crashed"
-                + _quoted(launched.output()),
+                "it was killed, ran out of memory or crashed" + _quoted(launched.output()),
             )
         if len(self._finished) < self._job.configuration.workers:
             code = launched.exit_code()
@@ -289,4 +286,3 @@ def _quoted(output: str, lines: int = 8) -> str:
     """The last lines of what workers printed, for an error message."""
     kept = [line for line in output.splitlines() if line.strip()][-lines:]
     return "; the last lines were:\n" + "\n".join(f"  {line}" for line in kept) if kept else ""
-

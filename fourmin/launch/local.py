@@ -22,12 +22,20 @@ class LocalLauncher:
     """One node: `torchrun --standalone`, through the interpreter that runs this command."""
 
     def command(self, configuration: Configuration) -> list[str]:
-        """The command line that `start` runs."""
+        """The command line that `start` runs; for more nodes, what each of them would run."""
+        if configuration.nodes == 1:
+            place = ["--standalone"]
+        else:
+            place = [
+                f"--nnodes={configuration.nodes}",
+                "--rdzv-backend=c10d",
+                "--rdzv-endpoint=FIRST-NODE:29400",
+            ]
         return [
             sys.executable,
             "-m",
             "torch.distributed.run",
-            "--standalone",
+            *place,
             f"--nproc-per-node={configuration.procs_per_node}",
             "--max-restarts=0",
             "--module",

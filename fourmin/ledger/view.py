@@ -111,8 +111,8 @@ class RunView:
 
     @cached_property
     def facts(self) -> Mapping[str, Any]:
-        """What result.json must say, made from the log; empty without a log."""
-        return {} if self.log is None else run_result(self.log)
+        """What result.json must say, made from the log; all None without a log."""
+        return run_result(read_log(b"") if self.log is None else self.log)
 
     @cached_property
     def configuration(self) -> Configuration | None:

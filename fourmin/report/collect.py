@@ -43,9 +43,7 @@ def campaign_result(campaign: CampaignView) -> Result:
     practice = bool(plan.get("practice", False))
     runs = campaign.runs
     summary = (
-        summarize(plan, campaign.digest, "", [run.facts for run in runs])
-        if plan and runs
-        else None
+        summarize(plan, campaign.digest, "", [run.facts for run in runs]) if plan and runs else None
     )
     configuration = plan.get("configuration") or {}
     benchmark = campaign.benchmark

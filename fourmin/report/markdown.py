@@ -22,8 +22,7 @@ def render(comparison: Comparison) -> str:
         lines.append("| " + " | ".join(name for name, _ in _ALL) + " |")
         lines.append("|" + "---|" * len(_ALL))
         lines += [
-            "| " + " | ".join(_escape(say(result)) for _, say in _ALL) + " |"
-            for result in results
+            "| " + " | ".join(_escape(say(result)) for _, say in _ALL) + " |" for result in results
         ]
         lines.append("")
     if not comparison.results:

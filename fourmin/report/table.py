@@ -12,7 +12,8 @@ from fourmin.report.model import Comparison, Result
 from fourmin.report.wording import COLUMNS, DETAILS, one_line, same_table, title
 from fourmin.text import printable
 
-RIGHT = {"chips", "batch", "time to train", "CV", "epochs", "images/s", "scaling"}
+UNBROKEN = {"95% interval", "time", "submitter"}
+RIGHT = {"chips", "batch", "time", "CV", "epochs", "images/s", "scaling"}
 
 
 def render(comparison: Comparison, width: int | None = None) -> str:
@@ -46,12 +47,12 @@ def render(comparison: Comparison, width: int | None = None) -> str:
 
 
 def _table(results: list[Result]) -> Table:
-    shown = [
-        column for column in COLUMNS if any(column[1](result) != "-" for result in results)
-    ]
+    shown = [column for column in COLUMNS if any(column[1](result) != "-" for result in results)]
     table = Table(title=title(results[0]), title_justify="left")
     for name, _ in shown:
-        table.add_column(name, justify="right" if name in RIGHT else "left")
+        table.add_column(
+            name, justify="right" if name in RIGHT else "left", no_wrap=name in UNBROKEN
+        )
     for result in results:
         table.add_row(*(say(result) for _, say in shown))
     return table

@@ -21,7 +21,10 @@ def interval(result: Result) -> str:
     """The 95% interval of the mean time."""
     if result.ci95 is None:
         return "-"
-    return f"{duration(result.ci95[0])} to {duration(result.ci95[1])}"
+    low, high = result.ci95
+    if abs(high) < 1:
+        return f"{low * 60:.2f} to {high * 60:.2f} s"
+    return f"{low:.3f} to {high:.3f} min"
 
 
 def run_times(result: Result) -> str:
@@ -51,7 +54,7 @@ COLUMNS: tuple[Column, ...] = (
     ("system", lambda r: printable(r.system)),
     ("chips", lambda r: number(r.chips, "d")),
     ("batch", lambda r: number(r.global_batch_size, ",d")),
-    ("time to train", lambda r: duration(r.minutes)),
+    ("time", lambda r: duration(r.minutes)),
     ("95% interval", interval),
     ("CV", lambda r: number(r.cv, ".1%")),
     ("epochs", lambda r: number(r.epochs_mean, ".1f")),
@@ -73,7 +76,10 @@ DETAILS: tuple[Column, ...] = (
 def title(result: Result) -> str:
     """What a table is about: results in different ones must not be compared."""
     target = number(result.quality_target, "g")
-    return f"{printable(result.benchmark)}, {printable(result.division)} division, target {target}"
+    return (
+        f"{printable(result.benchmark)}, {printable(result.division)} division, "
+        f"time to train to {target}"
+    )
 
 
 def same_table(result: Result) -> tuple[str, str, float | None]:

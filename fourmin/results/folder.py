@@ -112,10 +112,12 @@ def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | str:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
         return "unreadable"
+    # A file object refuses a folder with an exception and leaves its descriptor open.
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return "special"
     with open(descriptor, "rb") as file:
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return "special"
             data = file.read(max_bytes + 1)
         except OSError:
             return "unreadable"

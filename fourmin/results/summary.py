@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fourmin.results.rcp import convergence
 from fourmin.results.run_result import ABORTED, CONVERGED
 from fourmin.results.scoring import score
 from fourmin.results.statistics import mean
@@ -26,7 +27,9 @@ def summarize(
 ) -> dict[str, Any]:
     """The content of summary.json.
 
-    `plan` is campaign.json, `campaign` its SHA-256, `ledger_head` the SHA-256 of the ledger's
+    `scaled_minutes` is the score after reference convergence points: the same where there is
+    none, more where the runs converged faster than the reference's mean, None where they did so
+    beyond what is accepted. `plan` is campaign.json, `campaign` its SHA-256, `ledger_head` the SHA-256 of the ledger's
     last line before the close, `results` one run result for each run, in run order.
     """
     practice = bool(plan["practice"])
@@ -44,8 +47,7 @@ def summarize(
         "division": plan["division"],
         "practice": practice,
         "minutes": scored.minutes,
-        # Without a reference convergence point there is nothing to scale by.
-        "scaled_minutes": scored.minutes,
+        "scaled_minutes": _scaled(scored.minutes, convergence(plan, results).factor),
         "ci95": None if scored.ci95 is None else list(scored.ci95),
         "cv": scored.cv,
         "epochs_mean": mean(epochs) if epochs else None,
@@ -62,3 +64,7 @@ def summarize(
             for result in results
         ],
     }
+
+
+def _scaled(minutes: float | None, factor: float | None) -> float | None:
+    return None if minutes is None or factor is None else minutes * factor

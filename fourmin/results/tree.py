@@ -35,6 +35,7 @@ def find_targets(given: str) -> list[Target]:
     A file stands for the folder that it belongs to. Links below `given` and hidden folders are
     not looked into, nor is anything inside a campaign.
     """
+    given = given.rstrip("/") or "/"
     root = Path(given)
     if root.is_file():
         return _of_file(root, given)

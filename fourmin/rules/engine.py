@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fourmin.errors import FourminError
+from fourmin.ledger.git import History
+from fourmin.ledger.submission import SubmissionView
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.results import tree
 from fourmin.results.folder import JsonFile, list_folder, read_bytes
+from fourmin.rules.changes import ChangeView
 from fourmin.rules.registry import RULES
-from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, WARNING, Finding
+from fourmin.rules.rule import CAMPAIGN, CHANGE, FOURMIN, RUN, SUBMISSION, TREE, WARNING, Finding
+from fourmin.rules.waivers import (
+    WAIVERS_FILE,
+    Waiver,
+    apply_waivers,
+    load_waivers,
+    parse_waivers,
+)
 from fourmin.ruleset import CURRENT
 
 UNKNOWN = "unknown"
@@ -33,7 +43,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Report:
-    """What was checked and what was found; `ok` when no finding is an error."""
+    """What was checked and what was found; `ok` when no error stands."""
 
     ruleset: str
     checked: tuple[Checked, ...]
@@ -41,13 +51,13 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error."""
-        return not any(finding.severity == ERROR for finding in self.findings)
+        """Whether there is no error that no waiver covers."""
+        return not any(finding.fails for finding in self.findings)
 
     @property
     def clean(self) -> bool:
         """Whether there is neither an error nor a warning."""
-        return not any(finding.severity in (ERROR, WARNING) for finding in self.findings)
+        return self.ok and not any(f.severity == WARNING for f in self.findings)
 
     def to_json(self) -> dict[str, Any]:
         """As `fourmin validate --format json` gives it."""
@@ -59,38 +69,101 @@ class Report:
         }
 
 
-def check(paths: Sequence[str | Path]) -> Report:
+def check(
+    paths: Sequence[str | Path],
+    *,
+    base: str | None = None,
+    waivers: Sequence[Waiver] | None = None,
+) -> Report:
     """Check every campaign, submission and lone run at `paths` and below them.
 
+    With `base`, a reference in the git repository that holds the paths, also what changed since
+    then. `waivers` are those of this installation, or of the base, unless others are given.
     Raises FourminError for a path that does not exist, and where there is nothing to check.
     """
-    checked: list[Checked] = []
-    findings: list[Finding] = []
-    seen: set[Path] = set()
-    for given in [os.fspath(path) for path in paths]:
-        if not os.path.lexists(given):
-            raise FourminError(
-                f"no {given}", "the path does not exist", "name a campaign, or a folder of them"
-            )
-        targets = tree.find_targets(given)
-        if not targets:
-            checked.append(Checked(given, UNKNOWN, True))
-        for target in targets:
-            folder = target.folder.resolve()
-            if folder in seen:
-                continue
-            seen.add(folder)
-            found = _check_target(target)
-            findings.extend(found)
-            ok = not any(finding.severity == ERROR for finding in found)
-            checked.append(Checked(target.path, target.kind, ok))
-    if all(item.kind == UNKNOWN for item in checked):
+    targets, unknown = _find([os.fspath(path) for path in paths])
+    if not targets:
         raise FourminError(
             f"nothing to check in {', '.join(str(path) for path in paths)}",
             "no campaign, run or submission lies there",
             "name the folder that `fourmin run` wrote, such as results/<campaign>",
         )
+    views = {
+        target.path: load_campaign(target.folder, target.path)
+        for target in targets
+        if target.kind == tree.CAMPAIGN
+    }
+    findings = [finding for target in targets for finding in _check_target(target, views)]
+    findings += _apply(TREE, list(views.values()), "")
+    if base is not None:
+        history = History.open(Path(paths[0]), base)
+        findings += _check_change(history, views)
+        waivers = waivers_at(history) if waivers is None else waivers
+    digests = {path: view.digest for path, view in views.items()}
+    findings = apply_waivers(findings, digests, load_waivers() if waivers is None else waivers)
+    checked = [
+        Checked(target.path, target.kind, not any(f.fails for f in owned))
+        for target, owned in _owners(targets, findings)
+    ]
+    checked += [Checked(path, UNKNOWN, True) for path in unknown]
     return Report(CURRENT, tuple(checked), tuple(findings))
+
+
+def _check_change(history: History, views: Mapping[str, CampaignView]) -> list[Finding]:
+    """What a change since the base may not do; its paths are from the repository's root."""
+    known = {history.relative(path): view for path, view in views.items()}
+    campaigns = {path: view for path, view in known.items() if path is not None}
+    return _apply(CHANGE, ChangeView(history, campaigns), str(history.root))
+
+
+def waivers_at(history: History) -> tuple[Waiver, ...]:
+    """The waivers of the base commit: a change cannot grant itself one."""
+    data = history.read(f"rules/{WAIVERS_FILE}")
+    return () if data is None else parse_waivers(data, f"rules/{WAIVERS_FILE} of the base")
+
+
+def _find(paths: Iterable[str]) -> tuple[list[tree.Target], list[str]]:
+    """Everything to check, each once, and the paths below which there is nothing."""
+    targets: list[tree.Target] = []
+    unknown: list[str] = []
+    seen: set[Path] = set()
+    for given in paths:
+        if not os.path.lexists(given):
+            raise FourminError(
+                f"no {given}", "the path does not exist", "name a campaign, or a folder of them"
+            )
+        found = tree.find_targets(given)
+        if not found:
+            unknown.append(given)
+        for target in found:
+            folder = target.folder.resolve()
+            if folder not in seen:
+                seen.add(folder)
+                targets.append(target)
+    return targets, unknown
+
+
+def _owners(
+    targets: Sequence[tree.Target], findings: Sequence[Finding]
+) -> Iterator[tuple[tree.Target, list[Finding]]]:
+    """Each target with the findings at its path or below, those of the deepest target."""
+    by_path: dict[str, list[Finding]] = {target.path: [] for target in targets}
+    for finding in findings:
+        owner = owner_of(finding.path, by_path)
+        if owner is not None:
+            by_path[owner].append(finding)
+    for target in targets:
+        yield target, by_path[target.path]
+
+
+def owner_of(path: str, owners: Collection[str]) -> str | None:
+    """The longest of `owners` that is `path` or a folder above it."""
+    while path not in owners:
+        parent = os.path.dirname(path)
+        if parent == path:
+            return None
+        path = parent
+    return path
 
 
 def check_campaign(
@@ -113,26 +186,30 @@ def load_campaign(folder: Path, path: str | None = None) -> CampaignView:
 
 def check_view(campaign: CampaignView, *, select: Collection[str] | None = None) -> list[Finding]:
     """The findings of a campaign that is loaded already, by path and line."""
-    found: list[Finding] = []
-    for rule in RULES:
-        if select is not None and rule.code not in select:
-            continue
-        if rule.scope == CAMPAIGN:
-            found.extend(rule.findings(campaign, campaign.path))
-        else:
-            for run in campaign.runs:
-                if rule.applies_to(run.source):
-                    found.extend(rule.findings(run, run.path))
+    found = _apply(CAMPAIGN, campaign, campaign.path, select)
+    for run in campaign.runs:
+        found += _apply(RUN, run, run.path, select)
     return sort_findings(found)
+
+
+def _apply(
+    scope: str, view: Any, path: str, select: Collection[str] | None = None
+) -> list[Finding]:
+    """What the rules of a scope find in a view."""
+    source = view.source if isinstance(view, RunView) else FOURMIN
+    return [
+        finding
+        for rule in RULES
+        if rule.scope == scope
+        and rule.applies_to(source)
+        and (select is None or rule.code in select)
+        for finding in rule.findings(view, path)
+    ]
 
 
 def check_run(run: RunView) -> list[Finding]:
     """The findings of a run that lies alone, of this project or a foreign one."""
-    found: list[Finding] = []
-    for rule in RULES:
-        if rule.scope == RUN and rule.applies_to(run.source):
-            found.extend(rule.findings(run, run.path))
-    return sort_findings(found)
+    return sort_findings(_apply(RUN, run, run.path))
 
 
 def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
@@ -140,12 +217,17 @@ def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (finding.path, finding.line or 0, finding.code))
 
 
-def _check_target(target: tree.Target) -> list[Finding]:
+def _check_target(target: tree.Target, views: Mapping[str, CampaignView]) -> list[Finding]:
     if target.kind == tree.CAMPAIGN:
-        return check_campaign(target.folder, target.path)
+        return check_view(views[target.path])
     if target.kind == tree.RUN:
         return list(_check_run_folder(target))
-    return []
+    prefix = target.path.rstrip("/") + "/"
+    below = {
+        path.removeprefix(prefix): view for path, view in views.items() if path.startswith(prefix)
+    }
+    submission = SubmissionView.load(target.folder, target.path, below)
+    return sort_findings(_apply(SUBMISSION, submission, target.path))
 
 
 def _check_run_folder(target: tree.Target) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -206,9 +207,17 @@ def result_from_log(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore result.json from where the run was made.
     """
-    if run.result is None or run.result.file.error is not None or run.log is None:
+    if run.result is None or run.log is None:
         return
-    path = run.result.path if run.campaign is None else run.campaign.where(run.result.path)
+    if run.campaign is None:
+        path = posixpath.join(run.path, run.result.path)
+    else:
+        path = run.campaign.where(run.result.path)
+    error = run.result.file.error
+    if error is not None:
+        if run.campaign is None:  # in a campaign, strict-json tells
+            yield Problem(path, error.message, error.line)
+        return
     found = differences(run.result.file.value, run.facts)
     for difference in islice(found, MOST_DIFFERENCES):
         yield Problem(path, difference)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
-from fourmin.rules.engine import UNKNOWN, Checked, Report
+from fourmin.rules.engine import UNKNOWN, Checked, Report, owner_of
 from fourmin.rules.rule import ERROR, NOTE, SEVERITIES, WARNING, Finding
 from fourmin.text import printable
 
@@ -27,7 +27,7 @@ def as_text(report: Report) -> Iterator[str]:
         yield f"{checked.kind} {printable(checked.path)}: {_verdict(checked, findings)}"
         for finding in findings:
             yield f"  {_line(finding)}"
-            if finding.severity != NOTE and finding.hint:
+            if finding.severity != NOTE and finding.hint and not finding.waived:
                 yield f"      {printable(finding.hint)}"
     yield _closing(report)
 
@@ -36,8 +36,8 @@ def as_github(report: Report) -> Iterator[str]:
     """Workflow commands that annotate files, as many as GitHub shows; the rest as text."""
     left = dict.fromkeys(SEVERITIES, MOST_ANNOTATIONS)
     for finding in sorted(report.findings, key=lambda f: SEVERITIES.index(f.severity)):
-        if left[finding.severity] == 0:
-            yield f"{_line(finding)}"
+        if left[finding.severity] == 0 or finding.waived:
+            yield _line(finding)
             continue
         left[finding.severity] -= 1
         line = "" if finding.line is None else f",line={finding.line}"
@@ -59,22 +59,18 @@ FORMATS: dict[str, Callable[[Report], Iterator[str]]] = {
 
 def _by_target(report: Report) -> Iterator[tuple[Checked, list[Finding]]]:
     """Each thing that was checked with its findings, which lie at its path or below."""
-    left = list(report.findings)
-    # Deeper paths first: a campaign's findings are not its submission's.
-    owned: dict[str, list[Finding]] = {}
-    for checked in sorted(report.checked, key=lambda c: -len(c.path)):
-        below = checked.path.rstrip("/") + "/" if checked.path not in ("", ".") else ""
-        mine = [f for f in left if f.path == checked.path or f.path.startswith(below)]
-        owned[checked.path] = mine
-        taken = set(map(id, mine))
-        left = [f for f in left if id(f) not in taken]
+    owned: dict[str, list[Finding]] = {checked.path: [] for checked in report.checked}
+    for finding in report.findings:
+        owner = owner_of(finding.path, owned)
+        owned[report.checked[0].path if owner is None else owner].append(finding)
     for checked in report.checked:
         yield checked, owned[checked.path]
 
 
 def _line(finding: Finding) -> str:
     place = printable(finding.path) + ("" if finding.line is None else f":{finding.line}")
-    return f"{finding.severity:<7} {finding.code} {place}: {printable(finding.message)}"
+    waived = f" [waived: {printable(finding.waived)}]" if finding.waived else ""
+    return f"{finding.severity:<7} {finding.code} {place}: {printable(finding.message)}{waived}"
 
 
 def _verdict(checked: Checked, findings: list[Finding]) -> str:

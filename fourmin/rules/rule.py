@@ -20,8 +20,12 @@ SEVERITIES = (ERROR, WARNING, NOTE)
 
 CAMPAIGN = "campaign"
 RUN = "run"
-SCOPES = (CAMPAIGN, RUN)
-"""What a rule's function is given: a `CampaignView` or a `RunView`."""
+SUBMISSION = "submission"
+TREE = "tree"
+CHANGE = "change"
+SCOPES = (CAMPAIGN, RUN, SUBMISSION, TREE, CHANGE)
+"""What a rule's function is given: a `CampaignView`, a `RunView`, a `SubmissionView`, the list of
+all `CampaignView`s that are checked together, or a `ChangeView`."""
 
 FOURMIN = "fourmin"
 MLPERF = "mlperf"
@@ -69,6 +73,13 @@ class Finding:
     line: int | None
     message: str
     hint: str
+    waived: str | None = None
+    """Why a maintainer lets this error stand, None where nobody does."""
+
+    @property
+    def fails(self) -> bool:
+        """Whether this is an error that no waiver covers."""
+        return self.severity == ERROR and self.waived is None
 
     def to_json(self) -> dict[str, Any]:
         """As `fourmin validate --format json` gives it."""

@@ -101,13 +101,13 @@ def duplicate_run(campaign: CampaignView) -> Iterator[Problem]:
     """
     seen: dict[str, int | None] = {}
     for run in campaign.runs:
-        for what, series in _series(run):
+        for what, series in time_series(run):
             other = seen.setdefault(f"{what} {series}", run.number)
             if other != run.number:
                 yield Problem(run.log_path, f"the same {what} as run {other}")
 
 
-def _series(run: RunView) -> Iterator[tuple[str, str]]:
+def time_series(run: RunView) -> Iterator[tuple[str, str]]:
     """What two runs cannot have in common, by name."""
     if run.timeline is None:
         return
@@ -198,7 +198,7 @@ def summary_from_runs(campaign: CampaignView) -> Iterator[Problem]:
     document, plan, close = campaign.summary_document, campaign.plan, campaign.history.close
     if document is None or document.file.error is not None or plan is None or close is None:
         return
-    results: list[Any] = [run.facts for run in campaign.runs if run.facts]
+    results: list[Any] = [run.facts for run in campaign.runs if run.log is not None]
     if not results:
         return
     expected = summarize(plan, campaign.digest, close.previous, results)
@@ -223,3 +223,21 @@ def run_not_converged(run: RunView) -> Iterator[Problem]:
     if run.complete and run.log is not None and not run.practice and status != "converged":
         failure = run.facts.get("failure")
         yield Problem(run.log_path, f"{status}" + (f": {str(failure)[:200]}" if failure else ""))
+
+
+@rule("RUN010", "run-without-campaign", WARNING, RUN)
+def run_without_campaign(run: RunView) -> Iterator[Problem]:
+    """A run lies alone, without the campaign that vouches for it.
+
+    What it checks
+        Whether the run's folder lies in a campaign's.
+    Why it is bad
+        Without the ledger nothing says whether the log is the one that was written, how often
+        this was tried, or which seed was assigned.
+    Example
+        run-2 copied out of its campaign.
+    How to put it right
+        Check the run within its campaign's folder.
+    """
+    if run.campaign is None:
+        yield Problem(run.path, "no campaign vouches for this run")

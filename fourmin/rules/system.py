@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fourmin.ledger.view import RunView
+from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
 from fourmin.rules.compare import mapping, short
-from fourmin.rules.rule import ERROR, NOTE, RUN, WARNING, Problem, rule
+from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, WARNING, Problem, rule
 from fourmin.system.capture import system_digest
 
 
@@ -99,9 +99,9 @@ def interpreter_changes(run: RunView) -> Iterator[Problem]:
         yield Problem(run.log_path, f"in effect: {names[:200]}", record.line)
 
 
-@rule("SYS005", "warm-cache", NOTE, RUN)
-def warm_cache(run: RunView) -> Iterator[Problem]:
-    """The page cache was not emptied before the run.
+@rule("SYS005", "warm-cache", NOTE, CAMPAIGN)
+def warm_cache(campaign: CampaignView) -> Iterator[Problem]:
+    """The page cache was not emptied before a run.
 
     What it checks
         The value of cache_clear, which is logged as it really was.
@@ -113,6 +113,13 @@ def warm_cache(run: RunView) -> Iterator[Problem]:
     How to put it right
         Nothing needs to be done; compare with results that disclose the same.
     """
-    record = None if run.timeline is None else run.timeline.first(keys.CACHE_CLEAR)
-    if record is not None and record.value is not True:
-        yield Problem(run.log_path, "the page cache was warm", record.line)
+    warm = [
+        (run, record)
+        for run in campaign.runs
+        if (record := None if run.timeline is None else run.timeline.first(keys.CACHE_CLEAR))
+        and record.value is not True
+    ]
+    if warm:
+        run, record = warm[0]
+        numbers = ", ".join(str(run.number) for run, _ in warm)
+        yield Problem(run.log_path, f"the page cache was warm in run {numbers}", record.line)

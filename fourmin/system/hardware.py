@@ -88,7 +88,7 @@ def usable_gpus() -> int:
     """How many NVIDIA GPUs a process here may use: those there are, less what
     CUDA_VISIBLE_DEVICES hides.
     """
-    present = sum(kind["count"] for kind in accelerators())
+    present: int = sum(kind["count"] for kind in accelerators())
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return present

@@ -35,9 +35,7 @@ def log_submission(log: EventLogWriter, job: Job) -> None:
     log.point(keys.CACHE_CLEAR, False)
 
 
-def log_hyperparameters(
-    log: EventLogWriter, job: Job, schedule: LearningRateSchedule
-) -> None:
+def log_hyperparameters(log: EventLogWriter, job: Job, schedule: LearningRateSchedule) -> None:
     """Everything that can change the outcome: the whole configuration, and MLPerf's keys."""
     configuration = job.configuration
     log.point(keys.CONFIGURATION, configuration.to_json(), namespace=OWN)
@@ -53,9 +51,7 @@ def log_hyperparameters(
         log.point(key, value)
 
 
-def _optimizer_keys(
-    configuration: Configuration, schedule: LearningRateSchedule
-) -> dict[str, Any]:
+def _optimizer_keys(configuration: Configuration, schedule: LearningRateSchedule) -> dict[str, Any]:
     if configuration.optimizer == "lars":
         return {
             keys.LARS_OPT_BASE_LEARNING_RATE: configuration.base_learning_rate,

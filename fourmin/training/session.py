@@ -78,9 +78,7 @@ class Session:
             self._config.device, self._config.collective_timeout_seconds
         )
         try:
-            self._log = (
-                EventLogWriter(self._job.events_log) if self._place.rank == 0 else None
-            )
+            self._log = EventLogWriter(self._job.events_log) if self._place.rank == 0 else None
             self._initialize()
             self._train()
         finally:

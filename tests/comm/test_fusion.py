@@ -439,6 +439,13 @@ def test_the_division_after_the_sum_is_in_fp32() -> None:
     assert float(flat) == 2.0**-25
 
 
+def test_the_division_before_the_sum_is_in_fp32() -> None:
+    # 1e5 is beyond FP16, half of it is not; one rank alone holds it, so the sum is the term.
+    flat = torch.full((1,), 1e5)
+    mean(flat, IdentityAllReduce(), 4, torch.empty(1, dtype=torch.float16))
+    assert float(flat) == pytest.approx(25_000, rel=1e-3)
+
+
 def test_bf16_sum_stops_growing_without_groups() -> None:
     flat = torch.ones(1)
     mean(flat, SimulatedRanks(RANKS, RANKS), RANKS, torch.empty(1, dtype=torch.bfloat16))

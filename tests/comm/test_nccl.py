@@ -85,12 +85,13 @@ def test_the_stream_of_the_caller_waits_for_the_reduction(
     reducer = GradientReducer(
         model.named_parameters(), SlowDouble(), 2, 1 << 20, bucket_dtype=bucket_dtype
     )
-    for _ in range(3):
+    for step in range(3):
         reducer.zero_()
         backward(model, slice(0, 12))
         exposed = reducer.finish()
         copies = [p.grad.clone() for p in model.parameters()]
-        assert exposed.seconds() > 0.01
+        # In the first step the host is busy loading kernels, which can hide the reduction.
+        assert step == 0 or exposed.seconds() > 0.01
         for copy, exact in zip(copies, expected, strict=True):
             torch.testing.assert_close(copy, exact, rtol=5e-3, atol=1e-3)
     reducer.close()

@@ -108,9 +108,7 @@ def test_a_batch_that_workers_cannot_share_names_counts_that_fit(digits: Configu
         dataclasses.replace(digits, gradient_accumulation_steps=5).check()
 
 
-@given(
-    batch=st.integers(1, 4096), workers=st.integers(1, 64), accumulation=st.integers(1, 8)
-)
+@given(batch=st.integers(1, 4096), workers=st.integers(1, 64), accumulation=st.integers(1, 8))
 def test_batches_pass_exactly_when_they_divide(batch: int, workers: int, accumulation: int) -> None:
     configuration = dataclasses.replace(
         load_preset("digits").resolved(0, keep_workers=True),

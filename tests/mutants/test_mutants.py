@@ -82,13 +82,12 @@ MUTANTS = {
         "training/evaluate.py",
         "totals[1] += batch.labels.numel()",
         "totals[1] += -(-batch.labels.numel() // 8) * 8",
-        "tests/training/test_evaluate.py"
-        "::test_every_image_counts_once_with_a_smaller_last_batch",
+        "tests/training/test_evaluate.py::test_every_image_counts_once_with_a_smaller_last_batch",
     ),
     "labels-off-by-one": (
         "training/data/loader.py",
-        "labels, widths, heights = (column[indices] for column in self._arrays[\"train\"])",
-        "labels, widths, heights = (column[indices] for column in self._arrays[\"train\"])"
+        'labels, widths, heights = (column[indices] for column in self._arrays["train"])',
+        'labels, widths, heights = (column[indices] for column in self._arrays["train"])'
         "; labels = (labels + 1) % 10",
         "tests/data/test_loaders.py::test_labels_are_the_class_folder_of_the_index",
     ),

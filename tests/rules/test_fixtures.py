@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_factory import make_campaign
+from campaign_factory import make_campaign, system_description
 from tamper import STEPS, apply, reseal
 
+from fourmin.files import json_bytes
+from fourmin.ledger.campaign import Campaign
 from fourmin.rules import pages, registry
-from fourmin.rules.engine import check_campaign
-from fourmin.rules.rule import ERROR, GROUPS, HEADINGS, SCOPES, SEVERITIES, SOURCES, Rule
+from fourmin.rules.engine import check, check_campaign
+from fourmin.rules.rule import ERROR, GROUPS, HEADINGS, SCOPES, SEVERITIES, SOURCES, Finding, Rule
 
 FIXTURES = Path(__file__).parent / "fixtures"
 RULES = {rule.code: rule for rule in registry.RULES}
@@ -48,9 +51,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def _build(case: dict[str, Any], base: Any, tmp_path: Path) -> Path:
-    assert set(case) <= {"why", "story", "edits", "reseal", "path", "line"}
+    assert set(case) <= {"why", "story", "tree", "edits", "reseal", "path", "line", "lone"}
     folder = tmp_path / "campaign"
-    shutil.copytree(base(json.dumps(case.get("story", {}))), folder)
+    if "tree" in case:
+        _plant(case["tree"], base, folder)
+    else:
+        shutil.copytree(base(json.dumps(case.get("story", {}))), folder)
     apply(folder, case.get("edits", []))
     steps = case.get("reseal", [])
     if steps:
@@ -58,10 +64,34 @@ def _build(case: dict[str, Any], base: Any, tmp_path: Path) -> Path:
     return folder
 
 
+def _plant(tree: dict[str, Any], base: Any, root: Path) -> None:
+    """Several campaigns by path (`earlier` names others by theirs), and system descriptions."""
+    for place, story in tree.items():
+        if place.endswith("system.json"):
+            (root / place).parent.mkdir(parents=True, exist_ok=True)
+            (root / place).write_bytes(json_bytes(system_description() | story))
+            continue
+        known = [Campaign(root / name) for name in story.get("earlier", ())]
+        named = [[c.digest, c.benchmark, c.practice, c.head] for c in known]
+        shutil.copytree(base(json.dumps(story | {"earlier": named})), root / place)
+
+
+def _findings(case: dict[str, Any], folder: Path) -> list[Finding]:
+    if "tree" in case:
+        target = root = folder
+    elif "lone" in case:
+        root, target = folder.parent, folder.parent / case["lone"]
+        shutil.copytree(folder / case["lone"], target)
+    else:
+        return check_campaign(folder, "")
+    findings = check([target], waivers=()).findings
+    return [replace(f, path=f.path.removeprefix(f"{root}/")) for f in findings]
+
+
 @pytest.mark.parametrize("code", sorted(RULES))
 def test_passing_fixture_has_no_error(code: str, base: Any, tmp_path: Path) -> None:
-    folder = _build(_load(code)["passing"], base, tmp_path)
-    findings = check_campaign(folder, "")
+    case = _load(code)["passing"]
+    findings = _findings(case, _build(case, base, tmp_path))
     assert [f for f in findings if f.severity == ERROR] == []
     assert [f for f in findings if f.code == code] == []
 
@@ -70,8 +100,7 @@ def test_passing_fixture_has_no_error(code: str, base: Any, tmp_path: Path) -> N
 def test_failing_fixture_is_found(
     code: str, case: dict[str, Any], base: Any, tmp_path: Path
 ) -> None:
-    folder = _build(case, base, tmp_path)
-    findings = check_campaign(folder, "")
+    findings = _findings(case, _build(case, base, tmp_path))
     mine = [f for f in findings if f.code == code and f.path == case["path"]]
     assert mine, [(f.code, f.path, f.line, f.message) for f in findings]
     assert "line" not in case or case["line"] in [f.line for f in mine]

@@ -108,9 +108,7 @@ def test_everything_killed_in_run_3_loses_nothing_and_resumes_with_run_4(tmp_pat
         for pid in family:
             os.kill(pid, signal.SIGKILL)
         wait_until_gone(family[1:], 5)
-    before = {
-        path: path.read_bytes() for path in campaign.glob("run-[12]/*") if path.is_file()
-    }
+    before = {path: path.read_bytes() for path in campaign.glob("run-[12]/*") if path.is_file()}
     assert len(before) == 4
     checked = fourmin("validate", str(campaign), "--format", "json", state=tmp_path)
     assert checked.returncode == 0, checked.stdout

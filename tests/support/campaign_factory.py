@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +56,21 @@ SYSTEM: dict[str, Any] = {
 }
 
 
+RESNET50: dict[str, Any] = {
+    "benchmark": "resnet50",
+    "model": "resnet50",
+    "global_batch_size": 3264,
+    "base_learning_rate": 10.5,
+    "warmup_epochs": 2.0,
+    "decay_epochs": 37.0,
+    "max_epochs": 48,
+    "image_size": 224,
+    "eval_resize": 256,
+    "augmentation": "random-resized-crop",
+}
+"""What ResNet-50 at batch 3,264 changes in the configuration of `digits`."""
+
+
 @dataclass
 class Clock:
     """Nanoseconds since the epoch and since boot; time passes only by `pass_ms`."""
@@ -80,8 +95,10 @@ class Story:
 
     runs: int = 5
     practice: bool = False
-    epochs: int = 4
-    """Epochs until the target, an even number."""
+    benchmark: str = "digits"
+    """`digits` or `resnet50`."""
+    epochs: int | Sequence[int] = 4
+    """Epochs until the target, one number or one for each run: those of an evaluation."""
     not_converged: Collection[int] = ()
     """Runs that end with their schedule, without the target."""
     aborted: Collection[int] = ()
@@ -101,7 +118,7 @@ class Story:
     created_ms: int = CREATED_MS
     beacon: str = "5e" * 32
     cache_cleared: bool = False
-    earlier: tuple[KnownCampaign, ...] = ()
+    earlier: Sequence[KnownCampaign | Sequence[Any]] = ()
 
 
 def make_campaign(results: Path, story: Story | None = None, **changes: Any) -> Path:
@@ -123,38 +140,65 @@ def make_campaign(results: Path, story: Story | None = None, **changes: Any) -> 
     return campaign.folder
 
 
+def system_description(submitter: str = "self", system_name: str = "2cpu-x86_64") -> dict[str, Any]:
+    """A valid system.json for the factory's campaigns."""
+    return {
+        "schema_version": 1,
+        "submitter": submitter,
+        "division": "closed",
+        "status": "onprem",
+        "system_name": system_name,
+        "number_of_nodes": 1,
+        "host_processors_per_node": 1,
+        "host_processor_model_name": "Test CPU",
+        "host_processor_core_count": 2,
+        "host_memory_capacity": "16 GB",
+        "accelerators_per_node": 0,
+        "accelerator_model_name": "N/A",
+        "framework": "PyTorch 2.14.1",
+        "operating_system": "Test Linux",
+    }
+
+
 @contextmanager
 def _deterministic(clock: Clock, story: Story) -> Iterator[None]:
     module = "fourmin.ledger.campaign"
     with ExitStack() as stack:
         stack.enter_context(mock.patch(f"{module}.time", clock))
-        stack.enter_context(mock.patch(f"{module}.new_beacon", lambda: story.beacon))
-        stack.enter_context(mock.patch(f"{module}.remember", lambda campaign: None))
-        stack.enter_context(mock.patch("os.fsync", lambda descriptor: None))
+        stack.enter_context(mock.patch(f"{module}.new_beacon", return_value=story.beacon))
+        stack.enter_context(mock.patch(f"{module}.remember"))
+        stack.enter_context(mock.patch("os.fsync"))
         yield
 
 
 def _plan(story: Story) -> Plan:
     ruleset = load_ruleset()
-    dataset = ruleset.benchmark("digits").dataset
+    stated = ruleset.benchmark(story.benchmark).dataset
     described = ("classes", "train_samples", "eval_samples", "train_digest", "eval_digest")
+    unstated = {"train_digest": sha256_hex(b"train"), "eval_digest": sha256_hex(b"val")}
+    dataset = {name: stated.get(name) or unstated[name] for name in described}
+    base = RESNET50 if story.benchmark == "resnet50" else {}
     configuration = dataclasses.replace(
         load_preset("digits"),
-        **{"device": "cpu", "precision": "bf16", "procs_per_node": 2, **story.configuration},
+        **{"device": "cpu", "precision": "bf16", "procs_per_node": 2, **base}
+        | dict(story.configuration),
     )
     return Plan(
         ruleset=ruleset.version,
-        benchmark="digits",
+        benchmark=story.benchmark,
         practice=story.practice,
         runs=story.runs,
         submitter=story.submitter,
         system_name=story.system_name,
         system_digest=system_digest(story.system),
         package_digest=sha256_hex(b"package"),
-        dataset={name: dataset[name] for name in described} | dict(story.dataset),
+        dataset=dataset | dict(story.dataset),
         configuration=configuration,
         settings=(),
-        earlier_campaigns=story.earlier,
+        earlier_campaigns=tuple(
+            known if isinstance(known, KnownCampaign) else KnownCampaign(*known)
+            for known in story.earlier
+        ),
     )
 
 
@@ -192,9 +236,7 @@ def _result(campaign: Campaign, slot: Slot) -> dict[str, Any]:
     return run_result(read_log(campaign.run_folder(slot.run) / EVENTS_FILE))
 
 
-def _begin(
-    log: EventLogWriter, campaign: Campaign, slot: Slot, attempt: int, story: Story
-) -> None:
+def _begin(log: EventLogWriter, campaign: Campaign, slot: Slot, attempt: int, story: Story) -> None:
     plan = campaign.plan
     log.point(keys.SUBMISSION_BENCHMARK, plan["benchmark"])
     log.point(keys.SUBMISSION_ORG, plan["submitter"])
@@ -287,7 +329,8 @@ def _train(
 ) -> bool:
     """Epochs to the end; False when the run ends before it."""
     config = campaign.configuration
-    benchmark = load_ruleset().benchmark("digits")
+    benchmark = load_ruleset().benchmark(story.benchmark)
+    goal = story.epochs if isinstance(story.epochs, int) else story.epochs[slot.run - 1]
     samples = int(campaign.plan["dataset"]["eval_samples"])
     batch = config.global_batch_size
     steps = config.steps_per_epoch(int(campaign.plan["dataset"]["train_samples"]))
@@ -324,9 +367,10 @@ def _train(
         )
         last = left == 0
         if last or benchmark.evaluates_after(epoch, config.eval_offset):
-            reaches = epoch >= story.epochs and slot.run not in story.not_converged
+            reaches = epoch >= goal and slot.run not in story.not_converged
             reached = reaches and not last
-            low, high = (0.981, 0.995) if reached else (0.2, 0.97)
+            target = benchmark.quality_target
+            low, high = (target, target + 0.01) if reached else (0.2, target - 0.01)
             correct = int(samples * (low + (high - low) * chance.random())) + reached
             log.start(keys.EVAL_START, None, epoch_num=epoch)
             clock.pass_ms(15 + chance.random() * 10)

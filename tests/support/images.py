@@ -8,7 +8,9 @@ import numpy as np
 from PIL import Image
 
 
-def make_tree(root: Path, *, classes: int = 2, train: int = 16, val: int = 4, side: int = 96) -> Path:
+def make_tree(
+    root: Path, *, classes: int = 2, train: int = 16, val: int = 4, side: int = 96
+) -> Path:
     """`train` and `val` JPEGs in each of `classes` classes, of a few sizes, all different."""
     random = np.random.default_rng(0)
     for split, count in (("train", train), ("val", val)):

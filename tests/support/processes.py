@@ -92,7 +92,7 @@ class Command:
                 if "fourmin.training.worker" in process.cmdline():
                     variables = process.environ()
                     # The state folder is this test's own, so it tells whose worker it is.
-                    if "RANK" in variables and variables["XDG_STATE_HOME"] == self._state:
+                    if "RANK" in variables and variables.get("XDG_STATE_HOME") == self._state:
                         found[int(variables["RANK"])] = process.pid
             except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
                 continue

@@ -161,13 +161,13 @@ def reseal(folder: Path, steps: Collection[str] = STEPS) -> None:
     seeds = [] if seeds_record is None else seeds_record["data"]["seeds"]
     for path in sorted(folder.glob("run-*/events.log")):
         run = int(path.parent.name.partition("-")[2])
-        records = read_records(path)
-        for record in records:
-            if record["key"] == "campaign" and "campaign" in steps:
-                record["value"]["campaign"] = digest
-            if record["key"] == "seed" and "logs" in steps and run <= len(seeds):
-                record["value"] = seeds[run - 1]
         if {"campaign", "logs"} & set(steps):
+            records = read_records(path)
+            for record in records:
+                if record["key"] == "campaign" and "campaign" in steps:
+                    record["value"]["campaign"] = digest
+                if record["key"] == "seed" and "logs" in steps and run <= len(seeds):
+                    record["value"] = seeds[run - 1]
             write_records(path, records)
         if "results" in steps and (path.parent / "result.json").exists():
             (path.parent / "result.json").write_bytes(json_bytes(run_result(read_log(path))))
@@ -193,9 +193,7 @@ def _reseal_ledger(
                 data["status"] = json.loads(result.read_bytes())["status"]
             if "ledger" in steps:
                 data["result_sha256"] = sha256_hex(result.read_bytes())
-                data["events_sha256"] = sha256_hex(
-                    (result.parent / "events.log").read_bytes()
-                )
+                data["events_sha256"] = sha256_hex((result.parent / "events.log").read_bytes())
         if record["kind"] == "campaign-close":
             _reseal_summary(folder, previous, digest, steps)
             if "ledger" in steps:

@@ -34,9 +34,7 @@ class Oracle(nn.Module):
 def batches(answers: list[int], labels: list[int], size: int) -> list[Batch]:
     images = torch.tensor(answers, dtype=torch.float32).reshape(-1, 1, 1, 1).expand(-1, 3, 2, 2)
     truth = torch.tensor(labels)
-    return [
-        Batch(images[i : i + size], truth[i : i + size]) for i in range(0, len(answers), size)
-    ]
+    return [Batch(images[i : i + size], truth[i : i + size]) for i in range(0, len(answers), size)]
 
 
 def test_every_image_counts_once_with_a_smaller_last_batch() -> None:

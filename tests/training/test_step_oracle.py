@@ -13,6 +13,7 @@ import json
 import math
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -118,9 +119,9 @@ def reference_losses(seed: int) -> list[float]:
 def test_losses_of_the_first_steps_equal_an_independent_float64_computation(result: dict) -> None:
     expected = reference_losses(result["seed"])
     assert len(expected) == STEPS
-    assert result["first_losses"] == pytest.approx(expected, rel=2e-5)
+    assert result["first_losses"] == pytest.approx(expected, rel=1e-4)
     # The oracle must be able to tell: the steps really change the loss.
-    assert max(abs(a - b) for a, b in zip(expected, expected[1:], strict=False)) > 1e-3
+    assert max(abs(a - b) for a, b in pairwise(expected)) > 1e-3
 
 
 def test_the_data_order_digest_is_that_of_the_seed(result: dict) -> None:

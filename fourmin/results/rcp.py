@@ -1,0 +1,174 @@
+"""Reference convergence points: how many epochs a benchmark needs at a batch size, and no fewer.
+
+The method is MLCommons' for its training benchmarks. Of the reference runs at a batch size the
+fastest and the slowest are dropped for the mean; the population deviation is that of all. A
+submission's mean, made in the same way, must not lie significantly below: the smallest mean that
+is accepted is mean - t * deviation * sqrt(1/n1 + 1/n2), t the 95% point of Student's t with
+n1 + n2 - 2 degrees of freedom, n1 the reference runs that are left, n2 the submission's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from fourmin.canonical import loads_strict
+from fourmin.results.run_result import CONVERGED
+from fourmin.results.statistics import mean, student_t_quantile
+from fourmin.ruleset import load_ruleset, versions
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class ReferencePoint:
+    """Epochs to the target at one batch size (images): mean, deviation, smallest accepted mean."""
+
+    global_batch_size: int
+    mean: float
+    deviation: float
+    minimum: float
+
+
+@dataclass(frozen=True)
+class References:
+    """The reference points of one benchmark and round, by batch size, ascending.
+
+    `points` are all of them; `pruned` those that are compared with: a point that converges
+    slower than its neighbours say it should is left out, and so is every batch size below that
+    of the fastest point.
+    """
+
+    submission_runs: int
+    points: tuple[ReferencePoint, ...]
+    pruned: tuple[ReferencePoint, ...]
+
+    def at(self, global_batch_size: int) -> ReferencePoint | None:
+        """The point at a batch size, interpolated between its neighbours where there is none.
+
+        Below the smallest batch size the smallest point stands; above the largest there is none.
+        """
+        below = [p for p in self.pruned if p.global_batch_size <= global_batch_size]
+        above = [p for p in self.pruned if p.global_batch_size >= global_batch_size]
+        if not above:
+            return None
+        if not below:
+            return above[0]
+        if below[-1] == above[0]:
+            return above[0]
+        return _interpolate(global_batch_size, below[-1], above[0], self.submission_runs)
+
+
+@cache
+def references(ruleset: str, benchmark: str, of_round: str | None = None) -> References | None:
+    """The reference points of a benchmark, in the current round or another; None without any."""
+    if ruleset not in versions():
+        return None
+    path = load_ruleset(ruleset).folder / "rcp" / f"{benchmark}.json"
+    if not path.is_file():
+        return None
+    data: Any = loads_strict(path.read_bytes())
+    table = data["rounds"].get(of_round or data["current"])
+    if table is None:
+        return None
+    runs = int(data["submission_runs"])
+    points = tuple(
+        sorted(
+            (_point(row["global_batch_size"], row["epochs"], runs) for row in table),
+            key=lambda point: point.global_batch_size,
+        )
+    )
+    return References(runs, points, _prune(points, runs))
+
+
+def mean_epochs(epochs: Sequence[float | None]) -> float | None:
+    """A submission's mean: without the fastest and the slowest run, None if one left is None.
+
+    None stands for a run that did not converge, which is slower than every other.
+    """
+    ordered = sorted(math.inf if value is None else float(value) for value in epochs)
+    kept = ordered[1:-1]
+    return mean(kept) if kept and math.isfinite(kept[-1]) else None
+
+
+def scaling_factor(point: ReferencePoint, epochs: float) -> float | None:
+    """What a score is multiplied by: 1 or more, None where the epochs are fewer than accepted."""
+    if epochs < point.minimum:
+        return None
+    return max(1.0, point.mean / epochs)
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """A campaign's mean epochs (None without a mean) and its reference (None without one)."""
+
+    epochs: float | None
+    reference: ReferencePoint | None
+
+    @property
+    def factor(self) -> float | None:
+        """What the score is multiplied by; None where it does not count.
+
+        1 without a reference or a mean to compare.
+        """
+        if self.epochs is None or self.reference is None:
+            return 1.0
+        return scaling_factor(self.reference, self.epochs)
+
+
+def convergence(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Convergence:
+    """How a campaign converged, by its plan and its run results, against the reference.
+
+    Practice and the open division have no reference: there the settings are free.
+    """
+    epochs = [result["epochs"] if result["status"] == CONVERGED else None for result in results]
+    reference = None
+    if not plan["practice"] and plan["division"] == "closed":
+        known = references(plan["ruleset"], plan["benchmark"])
+        if known is not None:
+            reference = known.at(plan["configuration"]["global_batch_size"])
+    return Convergence(mean_epochs(epochs), reference)
+
+
+def _point(global_batch_size: int, epochs: Sequence[float], submission_runs: int) -> ReferencePoint:
+    kept = sorted(epochs)[1:-1]
+    centre, whole = mean(kept), mean(epochs)
+    deviation = math.sqrt(mean([(value - whole) ** 2 for value in epochs]))
+    smallest = _minimum(centre, deviation, len(kept), submission_runs)
+    return ReferencePoint(global_batch_size, centre, deviation, smallest)
+
+
+def _minimum(centre: float, deviation: float, runs: int, submission_runs: int) -> float:
+    """The smallest mean that `submission_runs` runs, two of them dropped, may have."""
+    own = submission_runs - 2
+    quantile = student_t_quantile(CONFIDENCE, runs + own - 2)
+    return centre - quantile * deviation * math.sqrt(1 / runs + 1 / own)
+
+
+def _interpolate(
+    batch: int, low: ReferencePoint, high: ReferencePoint, submission_runs: int
+) -> ReferencePoint:
+    share = (batch - low.global_batch_size) / (high.global_batch_size - low.global_batch_size)
+    centre = low.mean + share * (high.mean - low.mean)
+    deviation = low.deviation + share * (high.deviation - low.deviation)
+    # A reference has twice the submission's number of runs; none of these was made.
+    smallest = _minimum(centre, deviation, 2 * submission_runs, submission_runs)
+    return ReferencePoint(batch, centre, deviation, smallest)
+
+
+def _prune(points: Sequence[ReferencePoint], submission_runs: int) -> tuple[ReferencePoint, ...]:
+    fastest = min(points, key=lambda point: point.minimum)
+    kept = [p for p in points if p.global_batch_size >= fastest.global_batch_size]
+    index = 1
+    while index < len(kept) - 1:
+        between = _interpolate(
+            kept[index].global_batch_size, kept[index - 1], kept[index + 1], submission_runs
+        )
+        if kept[index].minimum > between.minimum:
+            del kept[index]
+        else:
+            index += 1
+    return tuple(kept)

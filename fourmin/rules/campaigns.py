@@ -1,0 +1,130 @@
+"""LED and RUN over several campaigns: what they say of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fourmin.ledger.view import CampaignView
+from fourmin.rules.rule import ERROR, NOTE, TREE, WARNING, Problem, rule
+from fourmin.rules.runs import time_series
+
+
+def _by_digest(campaigns: Sequence[CampaignView]) -> dict[str, CampaignView]:
+    """One view of each campaign: one that lies in two places is one campaign."""
+    found: dict[str, CampaignView] = {}
+    for campaign in campaigns:
+        if campaign.plan is not None:
+            found.setdefault(campaign.digest, campaign)
+    return found
+
+
+@rule("LED008", "earlier-campaign-changed", ERROR, TREE)
+def earlier_campaign_changed(campaigns: Sequence[CampaignView]) -> Iterator[Problem]:
+    """An earlier campaign still has the ledger that a later one saw.
+
+    What it checks
+        Each head in `earlier_campaigns` of a campaign.json is a line of that campaign's ledger,
+        where the campaign is among those that are checked.
+    Why it is bad
+        A ledger that lost the line that others have seen was rewritten.
+    Example
+        A campaign that failed, made anew under the same plan.
+    How to put it right
+        Restore the earlier campaign's ledger.
+    """
+    known = _by_digest(campaigns)
+    for campaign in campaigns:
+        for earlier in () if campaign.plan is None else campaign.plan["earlier_campaigns"]:
+            other = known.get(earlier["campaign"])
+            if other is not None and earlier["head"] not in {e.sha256 for e in other.entries}:
+                yield Problem(
+                    other.where("ledger.jsonl"),
+                    f"it lacks the line that {campaign.path} saw when it was opened",
+                )
+
+
+@rule("LED009", "earlier-campaign-missing", NOTE, TREE)
+def earlier_campaign_missing(campaigns: Sequence[CampaignView]) -> Iterator[Problem]:
+    """A campaign names earlier ones that are not here.
+
+    What it checks
+        Whether the campaigns in `earlier_campaigns` of each campaign.json are among those that
+        are checked.
+    Why it is bad
+        It is not, if they lie elsewhere. If they lie nowhere, results were left out.
+    Example
+        The third campaign of a benchmark is submitted, the first two are not.
+    How to put it right
+        Check them together: name the folder that holds all of them.
+    """
+    known = _by_digest(campaigns)
+    for campaign in known.values():
+        named = () if campaign.plan is None else campaign.plan["earlier_campaigns"]
+        missing = sum(earlier["campaign"] not in known for earlier in named)
+        if missing:
+            yield Problem(
+                campaign.where("campaign.json"),
+                f"{missing} of {len(named)} earlier campaigns of this benchmark are not here",
+            )
+
+
+@rule("LED010", "earlier-campaign-unnamed", WARNING, TREE)
+def earlier_campaign_unnamed(campaigns: Sequence[CampaignView]) -> Iterator[Problem]:
+    """A campaign does not name an earlier one of the same submitter and system.
+
+    What it checks
+        Of two campaigns that count, of one benchmark, submitter and system digest, whether the
+        later names the earlier in `earlier_campaigns`.
+    Why it is bad
+        Each was run as if the other did not exist. Of campaigns that do not know each other, one
+        can be shown and the rest kept back.
+    Example
+        Two campaigns in two results folders, with the memory of the machine erased in between.
+    How to put it right
+        Run all campaigns of a benchmark with one results folder. All of them are reported.
+    """
+    counted = [c for c in _by_digest(campaigns).values() if c.plan and not c.plan["practice"]]
+    for campaign in counted:
+        plan = campaign.plan
+        if plan is None:
+            continue
+        named = {earlier["campaign"] for earlier in plan["earlier_campaigns"]}
+        for other in counted:
+            theirs = other.plan
+            if (
+                theirs is not None
+                and theirs["created_ms"] < plan["created_ms"]
+                and all(theirs[k] == plan[k] for k in ("benchmark", "submitter", "system_digest"))
+                and other.digest not in named
+            ):
+                yield Problem(
+                    campaign.where("campaign.json"),
+                    f"it does not name {other.path}, which is older",
+                )
+
+
+@rule("RUN011", "run-in-two-campaigns", ERROR, TREE)
+def run_in_two_campaigns(campaigns: Sequence[CampaignView]) -> Iterator[Problem]:
+    """No run of a campaign is a run of another one.
+
+    What it checks
+        Between the runs of all campaigns that are checked: the times of the events since the
+        first one, the losses, and the digests of initial weights.
+    Why it is bad
+        A run that lies in two campaigns was picked for the second.
+    Example
+        The fastest run of a campaign that failed, shown again in the next.
+    How to put it right
+        Nothing can be put right in the files. Run another campaign.
+    """
+    seen: dict[str, tuple[str, str]] = {}
+    for digest, campaign in _by_digest(campaigns).items():
+        for run in campaign.runs:
+            weights = run.facts.get("initial_weights_digest")
+            series = list(time_series(run))
+            if isinstance(weights, str):
+                series.append(("initial weights", weights))
+            for what, value in series:
+                other, path = seen.setdefault(f"{what} {value}", (digest, run.path))
+                if other != digest:
+                    yield Problem(run.log_path, f"the same {what} as {path}")

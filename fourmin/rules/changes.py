@@ -1,0 +1,144 @@
+"""LED and SUB over a change in a git repository of submissions (`fourmin validate --base`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fourmin.ledger.git import History
+from fourmin.ledger.view import CampaignView
+from fourmin.rules.rule import CHANGE, ERROR, NOTE, Problem, rule
+
+SUBMISSIONS = "submissions/"
+_MAY_CHANGE = ("ledger.jsonl", "system.json")
+
+
+@dataclass(frozen=True)
+class ChangeView:
+    """A repository's history, and the campaigns that are checked, by path from its root."""
+
+    history: History
+    campaigns: dict[str, CampaignView]
+
+
+@rule("LED011", "ledger-only-grows", ERROR, CHANGE)
+def ledger_only_grows(change: ChangeView) -> Iterator[Problem]:
+    """A ledger that was committed goes on with the lines that it had.
+
+    What it checks
+        Every ledger of the base commit is, byte for byte, the beginning of the present one.
+    Why it is bad
+        Lines that others have seen are history. Who rewrites them, forgets attempts.
+    Example
+        The ledger of a campaign that failed, cut back to its opening.
+    How to put it right
+        Restore the ledger from the base commit.
+    """
+    for path, campaign in change.campaigns.items():
+        before = change.history.read(f"{path}/ledger.jsonl")
+        now = campaign.files.get("ledger.jsonl") or b""
+        if before is not None and not now.startswith(before):
+            yield Problem(campaign.where("ledger.jsonl"), "it does not begin as in the base commit")
+
+
+@rule("LED012", "registered-before-results", ERROR, CHANGE)
+def registered_before_results(change: ChangeView) -> Iterator[Problem]:
+    """A registered campaign was merged before its runs, and its beacon is that merge.
+
+    What it checks
+        Where the seeds were assigned as `registered`: campaign.json is in the base commit with
+        the same bytes, and the beacon is the id of the first commit on the branch's first-parent
+        line that contains it.
+    Why it is bad
+        A plan that appears together with its results was written after them.
+    Example
+        A registered campaign whose campaign.json comes with its summary.json.
+    How to put it right
+        Merge the registration first; run the campaign then.
+    """
+    for path, campaign in change.campaigns.items():
+        seeds = campaign.history.seeds
+        if seeds is None or seeds.data.get("registration") != "registered":
+            continue
+        plan = f"{path}/campaign.json"
+        if change.history.read(plan) != campaign.files.get("campaign.json"):
+            yield Problem(campaign.where("campaign.json"), "not as registered in the base commit")
+        elif seeds.data.get("beacon") != change.history.first_commit_with(plan):
+            yield Problem(
+                campaign.where("ledger.jsonl"),
+                "the beacon is not the commit in which the plan was registered",
+                seeds.line,
+            )
+
+
+@rule("LED013", "self-registered", NOTE, CHANGE)
+def self_registered(change: ChangeView) -> Iterator[Problem]:
+    """A new campaign registered itself; nobody saw its plan before its results.
+
+    What it checks
+        Campaigns that count, are not in the base commit, and have results.
+    Why it is bad
+        It is not forbidden, and the report shows it. But campaigns that were thrown away before
+        cannot be seen.
+    Example
+        `fourmin run`, then `fourmin submit`, in one pull request.
+    How to put it right
+        `fourmin register`, and merge that, before the next campaign.
+    """
+    for path, campaign in change.campaigns.items():
+        seeds = campaign.history.seeds
+        new = change.history.read(f"{path}/campaign.json") is None
+        if new and seeds is not None and seeds.data.get("registration") == "self":
+            if campaign.plan is not None and not campaign.plan["practice"]:
+                yield Problem(campaign.where("campaign.json"), "registered by itself alone")
+
+
+@rule("SUB006", "own-folder-only", ERROR, CHANGE)
+def own_folder_only(change: ChangeView) -> Iterator[Problem]:
+    """A change that touches a submission touches one submitter's folder and nothing else.
+
+    What it checks
+        Every path that differs from the base commit, where any of them lies in `submissions/`.
+    Why it is bad
+        A rule, a waiver or another's result that changes together with a submission changes for
+        it.
+    Example
+        A new submission, and a line more in rules/waivers.toml.
+    How to put it right
+        Take everything else out of the change, and propose it for itself.
+    """
+    paths = [changed.path for changed in change.history.changes]
+    submitters = {path.split("/")[1] for path in paths if path.startswith(SUBMISSIONS)}
+    if not submitters:
+        return
+    allowed = ""
+    if len(submitters) == 1:
+        allowed = f"{SUBMISSIONS}{next(iter(submitters))}/"
+    for path in paths:
+        if not (allowed and path.startswith(allowed)):
+            whose = ", ".join(sorted(submitters))
+            yield Problem(path, f"changed together with the submissions of {whose}")
+
+
+@rule("SUB007", "submissions-stay", ERROR, CHANGE)
+def submissions_stay(change: ChangeView) -> Iterator[Problem]:
+    """What was submitted is neither changed, nor renamed, nor taken away.
+
+    What it checks
+        Files in `submissions/` of the base commit: none is missing, and of those that differ only
+        ledgers (which may grow) and system descriptions.
+    Why it is bad
+        A campaign that failed belongs to the result as much as the one that did not.
+    Example
+        The folder of an earlier, slower campaign deleted with the new one's arrival.
+    How to put it right
+        Restore the files from the base commit.
+    """
+    for changed in change.history.changes:
+        if not changed.path.startswith(SUBMISSIONS) or changed.status == "A":
+            continue
+        name = changed.path.rpartition("/")[2]
+        if changed.status == "D":
+            yield Problem(changed.path, "deleted or renamed since the base commit")
+        elif changed.status != "M" or name not in _MAY_CHANGE:
+            yield Problem(changed.path, "changed since the base commit")

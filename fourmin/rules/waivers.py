@@ -1,0 +1,102 @@
+"""Waivers: errors that the maintainers let stand, each for one campaign, one code, one reason.
+
+They live in `rules/waivers.toml`, beside the rulesets and never in a submission:
+
+    [[waiver]]
+    code = "SYS003"
+    campaign = "<the campaign's digest, 64 hexadecimal digits>"
+    reason = "a typing error in a message was corrected between run 2 and run 3"
+    by = "a maintainer"
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fourmin.errors import FourminError
+from fourmin.files import rulesets_folder
+from fourmin.rules.rule import ERROR, Finding
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+WAIVERS_FILE = "waivers.toml"
+_FIELDS = {"code", "campaign", "reason", "by"}
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_CODE = re.compile(r"[A-Z]{3}[0-9]{3}\Z")
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """One error that stands: which rule, of which campaign (its digest), why, and who says so."""
+
+    code: str
+    campaign: str
+    reason: str
+    by: str
+
+
+def load_waivers(path: Path | None = None) -> tuple[Waiver, ...]:
+    """The waivers of a file, by default those beside the rulesets; none where there is no file.
+
+    Raises FourminError for a file that is not as it should be: a waiver that is misread could
+    let anything pass.
+    """
+    file = path or rulesets_folder() / WAIVERS_FILE
+    try:
+        return parse_waivers(file.read_bytes(), str(file))
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise FourminError(f"cannot read {file}", error.strerror or str(error)) from None
+
+
+def parse_waivers(data: bytes, name: str) -> tuple[Waiver, ...]:
+    """The waivers in `data`; `name` is for the error. Raises FourminError as `load_waivers`."""
+    try:
+        content = tomllib.loads(data.decode("utf-8"))
+        if set(content) - {"waiver"} or not isinstance(content.get("waiver", []), list):
+            raise ValueError("only [[waiver]] tables belong into it")
+        return tuple(_waiver(item) for item in content.get("waiver", []))
+    except ValueError as error:  # TOMLDecodeError and UnicodeDecodeError are such
+        raise FourminError(
+            f"{name} is not a list of waivers", str(error), "see the head of fourmin.rules.waivers"
+        ) from None
+
+
+def _waiver(item: Any) -> Waiver:
+    if not isinstance(item, dict) or set(item) != _FIELDS:
+        raise ValueError(f"a waiver has the fields {', '.join(sorted(_FIELDS))}")
+    if not all(isinstance(value, str) and value.strip() for value in item.values()):
+        raise ValueError("every field of a waiver is a text that is not empty")
+    if not _CODE.match(item["code"]) or not _DIGEST.match(item["campaign"]):
+        raise ValueError("a waiver names a rule's code and a campaign's digest")
+    return Waiver(**item)
+
+
+def apply_waivers(
+    findings: Sequence[Finding], campaigns: Mapping[str, str], waivers: Sequence[Waiver]
+) -> list[Finding]:
+    """The findings, with those marked that a waiver covers.
+
+    `campaigns` gives each campaign's digest by its path.
+    """
+    granted = {(waiver.code, waiver.campaign): waiver for waiver in waivers}
+    if not granted:
+        return list(findings)
+    marked = []
+    for finding in findings:
+        for path, digest in campaigns.items():
+            within = finding.path == path or finding.path.startswith(path.rstrip("/") + "/")
+            waiver = granted.get((finding.code, digest)) if within else None
+            if waiver is not None and finding.severity == ERROR:
+                finding = replace(finding, waived=f"{waiver.reason} ({waiver.by})")
+        marked.append(finding)
+    return marked

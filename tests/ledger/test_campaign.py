@@ -1,0 +1,192 @@
+"""A campaign on disk: registration, the order of writing, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from campaign_factory import Clock, Story, _deterministic, _plan, make_campaign
+
+from fourmin.canonical import sha256_hex
+from fourmin.errors import FourminError
+from fourmin.files import json_bytes
+from fourmin.ledger import campaign as module
+from fourmin.ledger.campaign import Campaign, Slot
+from fourmin.ledger.seeds import assign_seeds
+from fourmin.rules.engine import check_campaign
+from fourmin.rules.rule import ERROR
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Any:
+    """A campaign that has been registered and nothing more."""
+    story = Story(runs=2, practice=True)
+    with _deterministic(Clock(), story):
+        yield Campaign.create(tmp_path, _plan(story))
+
+
+def _errors(folder: Path) -> list[str]:
+    return [f"{f.code} {f.path}" for f in check_campaign(folder, "") if f.severity == ERROR]
+
+
+def test_registration_holds_plan_and_seeds(campaign: Campaign) -> None:
+    plan_bytes = (campaign.folder / "campaign.json").read_bytes()
+    plan = json.loads(plan_bytes)
+    assert [entry.kind for entry in campaign.entries] == ["campaign-open", "seeds-assigned"]
+    assert campaign.digest == sha256_hex(plan_bytes)
+    assert campaign.entries[0].data == {"campaign_sha256": campaign.digest}
+    seeds = campaign.entries[1].data
+    assert seeds["seeds"] == assign_seeds(seeds["beacon"], campaign.digest, 2)
+    assert not any(str(seed) in plan_bytes.decode() for seed in seeds["seeds"])
+    assert seeds["beacon"] not in plan_bytes.decode()
+    assert plan["configuration_digest"] == campaign.configuration.digest()
+    assert campaign.folder.name.startswith("practice-digits-")
+    assert not campaign.closed
+    assert _errors(campaign.folder) == []
+
+
+def test_nothing_is_left_when_registration_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> Any:
+        raise RuntimeError("no entropy")
+
+    monkeypatch.setattr(module, "new_beacon", fail)
+    with pytest.raises(RuntimeError):
+        Campaign.create(tmp_path, _plan(Story()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_intent_comes_before_everything(campaign: Campaign) -> None:
+    slot = campaign.slots()[0]
+    assert campaign.intend(slot) == 1
+    again = Campaign(campaign.folder).slots()[0]
+    assert again == Slot(1, slot.seed, attempts=1)
+    campaign.start(again, 1)
+    assert Campaign(campaign.folder).slots()[0].started
+    assert _errors(campaign.folder) == []
+
+
+def test_the_log_of_an_attempt_that_never_started_is_kept(campaign: Campaign) -> None:
+    slot = campaign.slots()[0]
+    campaign.intend(slot)
+    (campaign.run_folder(1) / "events.log").write_bytes(b"first\n")
+    slot.attempts = 1
+    assert campaign.intend(slot) == 2
+    assert campaign.entries[-1].data["earlier_events_sha256"] == sha256_hex(b"first\n")
+    assert (campaign.run_folder(1) / "events.attempt-1.log").read_bytes() == b"first\n"
+    assert not (campaign.run_folder(1) / "events.log").exists()
+
+
+def test_a_kill_between_keeping_a_log_and_recording_it(campaign: Campaign) -> None:
+    slot = campaign.slots()[0]
+    campaign.intend(slot)
+    folder = campaign.run_folder(1)
+    (folder / "events.attempt-1.log").write_bytes(b"first\n")  # renamed, then killed
+    assert _errors(campaign.folder) == []
+    slot.attempts = 1
+    campaign.intend(slot)
+    assert campaign.entries[-1].data["earlier_events_sha256"] == sha256_hex(b"first\n")
+    assert _errors(campaign.folder) == []
+
+
+def _finished(folder: Path) -> Path:
+    return make_campaign(folder, runs=2, practice=True)
+
+
+@pytest.mark.parametrize("name", ["run-2/result.json", "summary.json"])
+def test_a_kill_between_record_and_rename_is_mended(tmp_path: Path, name: str) -> None:
+    folder = _finished(tmp_path)
+    path = folder / name
+    path.rename(path.with_name(path.name + ".pending"))
+    found = check_campaign(folder, "")
+    assert [f.code for f in found if f.severity == ERROR] == []
+    assert ("LED006", f"{name}.pending") in [(f.code, f.path) for f in found]
+    Campaign.reopen(folder)
+    assert path.is_file()
+    assert "LED006" not in [f.code for f in check_campaign(folder, "")]
+
+
+def test_a_pending_file_without_a_record_is_removed(campaign: Campaign) -> None:
+    pending = campaign.folder / "summary.json.pending"
+    pending.write_bytes(b"{}")
+    Campaign.reopen(campaign.folder)
+    assert not pending.exists()
+
+
+@pytest.mark.parametrize("torn", [b"{", b'{"data":{},"hash":"0"}', b"\xff"])
+def test_a_torn_line_is_dropped(campaign: Campaign, torn: bytes) -> None:
+    ledger = campaign.folder / "ledger.jsonl"
+    whole = ledger.read_bytes()
+    ledger.write_bytes(whole + torn)
+    with pytest.raises(FourminError, match="broken"):
+        Campaign(campaign.folder)
+    assert Campaign.reopen(campaign.folder).head == campaign.head
+    assert ledger.read_bytes() == whole
+
+
+def test_closing_ends_it(tmp_path: Path) -> None:
+    folder = _finished(tmp_path)
+    closed = Campaign(folder)
+    assert closed.closed
+    assert [slot.status for slot in closed.slots()] == ["converged", "converged"]
+    summary = (folder / "summary.json").read_bytes()
+    assert closed.entries[-1].data == {"summary_sha256": sha256_hex(summary)}
+    assert json.loads(summary)["ledger_head"] == closed.entries[-1].previous
+
+
+def test_times_never_run_backwards_when_the_clock_does(tmp_path: Path) -> None:
+    clock, story = Clock(), Story(runs=1, practice=True)
+    with _deterministic(clock, story):
+        campaign = Campaign.create(tmp_path, _plan(story))
+        clock.pass_ms(-60_000)
+        campaign.intend(campaign.slots()[0])
+    times = [entry.time_ms for entry in campaign.entries]
+    assert times == sorted(times)
+
+
+def test_the_ledger_grows_and_nothing_else(campaign: Campaign) -> None:
+    before = (campaign.folder / "ledger.jsonl").read_bytes()
+    campaign.intend(campaign.slots()[0])
+    after = (campaign.folder / "ledger.jsonl").read_bytes()
+    assert after.startswith(before)
+    assert after.count(b"\n") == before.count(b"\n") + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("campaign.json", lambda data: data + b" "),
+        ("campaign.json", lambda data: b"{}"),
+        ("ledger.jsonl", lambda data: data[: data.index(b"\n") + 1][::-1]),
+        ("ledger.jsonl", lambda data: b""),
+    ],
+)
+def test_a_campaign_that_cannot_go_on(campaign: Campaign, name: str, change: Any) -> None:
+    path = campaign.folder / name
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(FourminError) as raised:
+        Campaign(campaign.folder)
+    assert raised.value.exit_code == 2
+    assert raised.value.next_step
+
+
+def test_a_folder_that_is_no_campaign(tmp_path: Path) -> None:
+    with pytest.raises(FourminError, match="not a campaign"):
+        Campaign(tmp_path)
+
+
+def test_campaigns_of_one_plan_differ_in_name_and_seeds(tmp_path: Path) -> None:
+    first, second = (Campaign.create(tmp_path, _plan(Story())) for _ in range(2))
+    assert first.folder != second.folder
+    assert [s.seed for s in first.slots()] != [s.seed for s in second.slots()]
+    shutil.rmtree(first.folder)
+
+
+def test_results_are_written_as_people_read_them(tmp_path: Path) -> None:
+    folder = _finished(tmp_path)
+    data = (folder / "run-1" / "result.json").read_bytes()
+    assert data == json_bytes(json.loads(data))

@@ -1,0 +1,80 @@
+"""What this machine and a results folder know of earlier campaigns."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from campaign_factory import make_campaign
+
+from fourmin.ledger.campaign import Campaign
+from fourmin.ledger.known import KnownCampaign, earlier_campaigns, remember
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "fourmin" / "campaigns.jsonl"
+
+
+def _known(folder: Path) -> KnownCampaign:
+    campaign = Campaign(folder)
+    return KnownCampaign(campaign.digest, "digits", campaign.practice, campaign.head)
+
+
+def test_campaigns_of_the_folder_by_digest(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    made = [make_campaign(results, submitter=name) for name in "abc"]
+    expected = sorted((_known(folder) for folder in made), key=lambda known: known.campaign)
+    assert earlier_campaigns(results, "digits") == expected
+    assert earlier_campaigns(results, "resnet50") == []
+
+
+def test_a_deleted_campaign_is_remembered(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    folder = make_campaign(results)
+    known = _known(folder)
+    Campaign(folder).remember()
+    shutil.rmtree(folder)
+    assert earlier_campaigns(results, "digits") == [known]
+
+
+def test_the_folder_tells_a_later_head_than_the_memory(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path / "results")
+    now = _known(folder)
+    remember(KnownCampaign(now.campaign, "digits", False, "0" * 64))
+    assert earlier_campaigns(tmp_path / "results", "digits") == [now]
+
+
+def test_practice_is_counted_apart(tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    make_campaign(results, practice=True, runs=1)
+    make_campaign(results)
+    known = earlier_campaigns(results, "digits")
+    folder = make_campaign(results, earlier=tuple(known), submitter="later")
+    plan = Campaign(folder).plan
+    assert plan["practice_campaigns"] == 1
+    assert plan["earlier_campaigns"] == [k.to_json() for k in known if not k.practice]
+
+
+def test_nonsense_is_passed_over(tmp_path: Path, state: Path) -> None:
+    state.parent.mkdir(parents=True)
+    state.write_bytes(b'{"campaign": 1}\nnull\n\xff\n[]\n{"campaign": "a", "benchmark": "digits", '
+                      b'"practice": false, "head": "b"}\n')  # fmt: skip
+    broken = tmp_path / "results" / "broken"
+    broken.mkdir(parents=True)
+    (broken / "ledger.jsonl").write_bytes(b"junk\n")
+    (broken / "campaign.json").write_bytes(b"{}")
+    assert earlier_campaigns(tmp_path / "results", "digits") == [
+        KnownCampaign("a", "digits", False, "b")
+    ]
+
+
+def test_a_state_folder_that_cannot_be_written_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    remember(KnownCampaign("a", "digits", False, "b"))
+    assert earlier_campaigns(tmp_path / "nothing", "digits") == []

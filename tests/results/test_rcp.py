@@ -1,0 +1,101 @@
+"""Reference convergence points against the published table and published scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fourmin.canonical import loads_strict
+from fourmin.files import rulesets_folder
+from fourmin.results.rcp import mean_epochs, references, scaling_factor
+from fourmin.results.schema import schema_errors
+
+# Batch size, mean epochs, deviation, smallest accepted mean: MLCommons' table of round 4.0.
+TABLE = [
+    (1632, 35.000, 1.085, 33.802),
+    (3264, 35.154, 0.748, 34.310),
+    (4096, 39.875, 1.000, 38.634),
+    (8192, 41.875, 1.000, 40.634),
+    (13056, 45.500, 0.663, 44.677),
+    (32768, 56.000, 0.447, 55.445),
+    (49152, 68.000, 0.632, 67.215),
+    (58880, 80.000, 0.831, 78.969),
+    (65536, 84.500, 0.922, 83.356),
+    (67840, 85.846, 0.639, 85.183),
+]
+# Scaling factors of published results whose runs needed 35 epochs (rounds 2.1 and 4.0).
+PUBLISHED = {2048: 1.0011204481792717, 2400: 1.0020685197155785, 3200: 1.0042232277526395,
+             3264: 1.0043956043956044}  # fmt: skip
+
+
+def _resnet50() -> Any:
+    found = references("1.0", "resnet50")
+    assert found is not None
+    return found
+
+
+def test_the_published_table() -> None:
+    found = [
+        (p.global_batch_size, round(p.mean, 3), round(p.deviation, 3), round(p.minimum, 3))
+        for p in _resnet50().points
+    ]
+    assert found == TABLE
+
+
+@pytest.mark.parametrize(("batch", "factor"), PUBLISHED.items())
+def test_published_scaling_factors(batch: int, factor: float) -> None:
+    point = _resnet50().at(batch)
+    assert scaling_factor(point, 35) == pytest.approx(factor, abs=1e-15)
+
+
+def test_points_that_are_slower_than_their_neighbours_say_are_not_compared_with() -> None:
+    kept = [point.global_batch_size for point in _resnet50().pruned]
+    assert kept == [1632, 3264, 32768, 49152, 67840]
+
+
+def test_below_between_and_above() -> None:
+    known = _resnet50()
+    assert known.at(64) == known.points[0]
+    assert known.at(67841) is None
+    between = known.at(4096)
+    assert 35.154 < between.mean < 39.875
+    assert between.minimum < between.mean
+
+
+def test_the_minimum_is_where_a_score_ends() -> None:
+    point = _resnet50().at(3264)
+    assert scaling_factor(point, point.minimum - 1e-9) is None
+    assert scaling_factor(point, point.minimum) == pytest.approx(35.1538 / 34.3096, abs=1e-4)
+    assert scaling_factor(point, point.mean) == 1.0
+    assert scaling_factor(point, 99) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"),
+    [
+        ([36, 32, 36, 40, 36], 36),
+        ([36, None, 32, 36, 36], 36),
+        ([None, None, 36, 36, 36], None),
+        ([36, 36], None),
+        ([], None),
+    ],
+)
+def test_a_submissions_mean(epochs: list[float | None], expected: float | None) -> None:
+    assert mean_epochs(epochs) == expected
+
+
+def test_other_rounds_and_benchmarks() -> None:
+    first = references("1.0", "resnet50", "1.0")
+    assert first is not None
+    assert [p.global_batch_size for p in first.points][-1] == 65536
+    assert references("1.0", "resnet50", "0.7") is None
+    assert references("1.0", "unheard-of") is None
+
+
+@pytest.mark.parametrize("path", sorted((rulesets_folder() / "1.0" / "rcp").glob("*.json")))
+def test_the_files_are_valid(path: Any) -> None:
+    value: Any = loads_strict(path.read_bytes())
+    assert schema_errors("1.0", "rcp", value) == []
+    assert value["benchmark"] == path.stem
+    assert value["current"] in value["rounds"]

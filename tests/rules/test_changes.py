@@ -1,0 +1,279 @@
+"""Pull requests to a repository of submissions, in real git repositories."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from campaign_factory import CREATED_MS, make_campaign, system_description
+from tamper import STEPS, apply, reseal
+
+from fourmin.errors import FourminError
+from fourmin.files import json_bytes
+from fourmin.ledger.git import History
+from fourmin.rules.engine import check
+from fourmin.rules.rule import ERROR
+
+PLACE = Path("submissions/lab/box/digits")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    identity = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b.c", "GIT_COMMITTER_NAME": "a",
+                "GIT_COMMITTER_EMAIL": "a@b.c", "GIT_CONFIG_GLOBAL": "/dev/null"}  # fmt: skip
+    result = subprocess.run(
+        ["git", *arguments], cwd=root, env=os.environ | identity, check=True, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    return result.stdout.strip()
+
+
+def _commit(root: Path) -> str:
+    _git(root, "add", "--all")
+    _git(root, "commit", "--quiet", "--message", "change")
+    return _git(root, "rev-parse", "HEAD")
+
+
+def _submit(root: Path, submitter: str, name: str, **story: Any) -> Path:
+    system = root / "submissions" / submitter / "box"
+    target = system / "digits" / name
+    made = make_campaign(root.parent / "made", submitter=submitter, system_name="box", **story)
+    shutil.copytree(made, target)
+    shutil.rmtree(made)
+    (system / "system.json").write_bytes(json_bytes(system_description(submitter, "box")))
+    return target
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with a failed campaign of `lab` and one of `other` on its main branch."""
+    root = tmp_path_factory.mktemp("git") / "repository"
+    root.mkdir()
+    _git(root, "init", "--quiet", "--initial-branch", "main")
+    (root / "rules").mkdir()
+    (root / "rules" / "waivers.toml").write_text("")
+    _commit(root)
+    _submit(root, "lab", "failed", not_converged=[1, 2])
+    _submit(root, "other", "first", beacon="0a" * 32)
+    _commit(root)
+    _git(root, "checkout", "--quiet", "-b", "change")
+    return root
+
+
+@pytest.fixture
+def root(template: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    shutil.copytree(template, folder)
+    return folder
+
+
+def _errors(root: Path, base: str = "main") -> set[tuple[str, str]]:
+    report = check([root / "submissions"], base=base)
+    prefix = f"{root}/"
+    return {(f.code, f.path.removeprefix(prefix)) for f in report.findings if f.fails}
+
+
+def _next(root: Path, **story: Any) -> Path:
+    return _submit(root, "lab", "next", created_ms=CREATED_MS + 10**6, beacon="0b" * 32, **story)
+
+
+def test_an_honest_pull_request(root: Path) -> None:
+    _next(root)
+    assert _errors(root) == set()  # not committed yet
+    _commit(root)
+    assert _errors(root) == set()
+    report = check([root / "submissions"], base="main")
+    assert [f.path for f in report.findings if f.code == "LED013"] == [
+        f"{root}/{PLACE}/next/campaign.json"
+    ]
+
+
+def test_the_base_may_have_moved_on(root: Path) -> None:
+    _next(root)
+    _commit(root)
+    _git(root, "checkout", "--quiet", "main")
+    (root / "README.md").write_text("hello")
+    _commit(root)
+    _git(root, "checkout", "--quiet", "change")
+    assert _errors(root) == set()
+
+
+def test_no_submission_is_touched(root: Path) -> None:
+    (root / "rules" / "waivers.toml").write_text("# by a maintainer\n")
+    _commit(root)
+    assert _errors(root) == set()
+
+
+@pytest.mark.parametrize(
+    "path", ["rules/waivers.toml", "fourmin/rules.py", "submissions/other/box/notes.txt", "a b"]
+)
+def test_something_else_with_it(root: Path, path: str) -> None:
+    _next(root)
+    (root / path).parent.mkdir(exist_ok=True)
+    (root / path).write_text("x")
+    assert ("SUB006", path) in _errors(root)
+    _commit(root)
+    assert ("SUB006", path) in _errors(root)
+
+
+def test_a_waiver_of_the_change_is_not_taken(root: Path) -> None:
+    target = _next(root)
+    apply(target, [{"file": "summary.json", "set": "/minutes", "to": 0.001}])
+    reseal(target, ["ledger"])
+    from fourmin.rules.engine import load_campaign
+
+    digest = load_campaign(target).digest
+    waiver = f'[[waiver]]\ncode = "RUN008"\ncampaign = "{digest}"\nreason = "why"\nby = "me"\n'
+    (root / "rules" / "waivers.toml").write_text(waiver)
+    assert ("RUN008", f"{PLACE}/next/summary.json") in _errors(root)
+    # In the base it counts.
+    shutil.move(root / "submissions" / "lab" / "box" / "digits" / "next", root.parent / "kept")
+    _commit(root)
+    _git(root, "branch", "--force", "main", "change")
+    shutil.move(root.parent / "kept", target)
+    assert _errors(root) == set()
+
+
+def test_an_earlier_failed_campaign_deleted(root: Path) -> None:
+    _next(root)
+    shutil.rmtree(root / PLACE / "failed")
+    _commit(root)
+    assert ("SUB007", f"{PLACE}/failed/ledger.jsonl") in _errors(root)
+
+
+def test_an_earlier_failed_campaign_renamed(root: Path) -> None:
+    (root / PLACE / "failed").rename(root / PLACE / "better")
+    _commit(root)
+    assert ("SUB007", f"{PLACE}/failed/campaign.json") in _errors(root)
+
+
+def test_an_earlier_failed_campaign_edited_and_resealed(root: Path) -> None:
+    failed = root / PLACE / "failed"
+    edits: list[dict[str, Any]] = [
+        {"file": "run-1/events.log", "key": "eval_accuracy", "nth": -1, "set": "/value", "to": 1.0},
+        {"file": "run-1/events.log", "key": "eval_accuracy", "nth": -1,
+         "set": "/metadata/correct_count", "to": 360},
+        {"file": "run-1/events.log", "key": "run_stop", "set": "/metadata/status",
+         "to": "success"},
+    ]  # fmt: skip
+    apply(failed, edits)
+    reseal(failed, STEPS)
+    _commit(root)
+    assert _errors(root) >= {
+        ("SUB007", f"{PLACE}/failed/run-1/events.log"),
+        ("LED011", f"{PLACE}/failed/ledger.jsonl"),
+    }
+
+
+def test_a_file_turned_into_a_link(root: Path) -> None:
+    path = root / PLACE / "failed" / "summary.json"
+    path.unlink()
+    path.symlink_to("campaign.json")
+    _commit(root)
+    assert ("SUB007", f"{PLACE}/failed/summary.json") in _errors(root)
+
+
+def _register(root: Path, beacon: str | None) -> str:
+    """Merge a plan alone, then run it with the beacon (by default the merge's); its path."""
+    made = make_campaign(root.parent / "registered", submitter="lab", system_name="box")
+    target = root / PLACE / "registered"
+    target.mkdir(parents=True)
+    shutil.copyfile(made / "campaign.json", target / "campaign.json")
+    lines = (made / "ledger.jsonl").read_bytes().splitlines(keepends=True)
+    (target / "ledger.jsonl").write_bytes(lines[0])
+    merge = _commit(root)
+    _git(root, "branch", "--force", "main", "change")
+    shutil.copytree(made, target, dirs_exist_ok=True)
+    apply(target, [
+        {"file": "ledger.jsonl", "line": 2, "set": "/data/beacon", "to": beacon or merge},
+        {"file": "ledger.jsonl", "line": 2, "set": "/data/registration", "to": "registered"},
+    ])  # fmt: skip
+    reseal(target)
+    return f"{PLACE}/registered"
+
+
+def test_a_registered_campaign(root: Path) -> None:
+    _register(root, None)
+    assert _errors(root) == set()
+    _commit(root)
+    assert _errors(root) == set()
+
+
+def test_a_registered_campaign_with_another_beacon(root: Path) -> None:
+    path = _register(root, "12" * 20)
+    assert ("LED012", f"{path}/ledger.jsonl") in _errors(root)
+
+
+def test_a_registered_campaign_whose_plan_came_with_its_results(root: Path) -> None:
+    path = _register(root, None)
+    assert ("LED012", f"{path}/campaign.json") in _errors(root, "main~1")
+
+
+def test_a_plan_changed_after_its_registration(root: Path) -> None:
+    path = _register(root, None)
+    apply(root / path, [{"file": "campaign.json", "set": "/settings", "to": ["x=1"]}])
+    reseal(root / path)
+    found = _errors(root)
+    assert ("LED012", f"{path}/campaign.json") in found
+    assert ("SUB007", f"{path}/campaign.json") in found
+    assert ("LED011", f"{path}/ledger.jsonl") in found
+
+
+def test_a_shallow_clone(root: Path, tmp_path: Path) -> None:
+    _next(root)
+    _commit(root)
+    _git(tmp_path, "clone", "--quiet", "--depth", "1", f"file://{root}", "shallow")
+    with pytest.raises(FourminError, match="shallow") as raised:
+        check([tmp_path / "shallow" / "submissions"], base="HEAD")
+    assert raised.value.exit_code == 2
+    assert "fetch-depth: 0" in raised.value.next_step
+
+
+@pytest.mark.parametrize("reference", ["nosuch", "--output=x", "", "main^{tree}"])
+def test_a_reference_that_is_none(root: Path, reference: str) -> None:
+    with pytest.raises(FourminError) as raised:
+        check([root / "submissions"], base=reference)
+    assert raised.value.exit_code == 2
+    assert raised.value.next_step
+
+
+def test_no_repository(tmp_path: Path) -> None:
+    make_campaign(tmp_path / "results")
+    with pytest.raises(FourminError, match="git"):
+        check([tmp_path / "results"], base="main")
+
+
+def test_a_repositorys_own_programs_are_not_run(root: Path) -> None:
+    marker = root.parent / "ran"
+    script = root.parent / "program"
+    script.write_text(f"#!/bin/sh\ntouch {marker}\n")
+    script.chmod(0o755)
+    for key in ("core.fsmonitor", "diff.external", "core.pager"):
+        _git(root, "config", key, str(script))
+    (root / ".gitattributes").write_text("* diff=own\n")
+    _git(root, "config", "diff.own.textconv", str(script))
+    marker.unlink(missing_ok=True)
+    _next(root)
+    _errors(root)
+    assert not marker.exists()
+
+
+def test_what_the_base_holds(root: Path) -> None:
+    history = History.open(root, "main")
+    plan = f"{PLACE}/failed/campaign.json"
+    assert history.read(plan) == (root / plan).read_bytes()
+    assert history.read("no/such/file") is None
+    assert history.first_commit_with(plan) == _git(root, "rev-parse", "main")
+    assert history.first_commit_with("no/such/file") is None
+    assert history.relative(str(root / plan)) == plan
+    assert history.relative("/elsewhere") is None
+    assert json.loads(history.read(plan) or b"")["submitter"] == "lab"
+
+
+def test_errors_of_the_base_are_not_hidden(root: Path) -> None:
+    report = check([root / "submissions"], base="main")
+    assert [f for f in report.findings if f.severity == ERROR] == []

@@ -1,0 +1,108 @@
+"""Text, JSON and GitHub annotations: stable, complete, and harmless whatever a file says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fourmin.rules.engine import Checked, Report
+from fourmin.rules.render import FORMATS
+from fourmin.rules.rule import Finding
+
+
+def _finding(**changes: Any) -> Finding:
+    fields: dict[str, Any] = {
+        "code": "LED004",
+        "name": "recorded-file",
+        "severity": "error",
+        "path": "results/a/run-1/events.log",
+        "line": None,
+        "message": "the file has changed",
+        "hint": "Restore it.",
+    }
+    return Finding(**(fields | changes))
+
+
+def _report(*findings: Finding) -> Report:
+    ok = not any(finding.severity == "error" for finding in findings)
+    return Report("1.0", (Checked("results/a", "campaign", ok),), findings)
+
+
+def _lines(name: str, report: Report) -> list[str]:
+    return list(FORMATS[name](report))
+
+
+def test_text() -> None:
+    report = _report(
+        _finding(),
+        _finding(severity="warning", code="RUN006", path="results/a/ledger.jsonl", line=3),
+        _finding(severity="note", code="SYS005", path="results/a"),
+    )
+    assert _lines("text", report) == [
+        "campaign results/a: not valid (1 error, 1 warning, 1 note)",
+        "  error   LED004 results/a/run-1/events.log: the file has changed",
+        "      Restore it.",
+        "  warning RUN006 results/a/ledger.jsonl:3: the file has changed",
+        "      Restore it.",
+        "  note    SYS005 results/a: the file has changed",
+        "Checked 1 campaign by ruleset 1.0: 1 error, 1 warning, 1 note.",
+    ]
+
+
+def test_text_of_nothing_found_and_nothing_there() -> None:
+    report = Report(
+        "1.0", (Checked("results/a", "campaign", True), Checked("docs", "unknown", True)), ()
+    )
+    assert _lines("text", report) == [
+        "campaign results/a: ok",
+        "unknown docs: nothing to check there",
+        "Checked 1 campaign by ruleset 1.0: 0 errors, 0 warnings, 0 notes.",
+    ]
+
+
+def test_findings_go_to_the_deepest_thing_that_was_checked() -> None:
+    report = Report(
+        "1.0",
+        (Checked("s/lab/box", "submission", False), Checked("s/lab/box/digits/a", "campaign", True),
+         Checked("s/lab/box/digits/ab", "campaign", False)),
+        (_finding(path="s/lab/box/system.json"), _finding(path="s/lab/box/digits/ab/x")),
+    )  # fmt: skip
+    assert [line for line in _lines("text", report) if not line.startswith(" ")][:3] == [
+        "submission s/lab/box: not valid (1 error)",
+        "campaign s/lab/box/digits/a: ok",
+        "campaign s/lab/box/digits/ab: not valid (1 error)",
+    ]
+
+
+def test_the_current_folder_owns_its_findings() -> None:
+    report = Report("1.0", (Checked(".", "campaign", False),), (_finding(path="./run-1/x"),))
+    assert "error" in _lines("text", report)[1]
+
+
+def test_escapes_are_neutralised() -> None:
+    nasty = _finding(path="results/a/\x1b[2J\u202e", message="\x1b]0;x\x07\r\n::error::fake")
+    for name in ("text", "github"):
+        output = "\n".join(_lines(name, _report(nasty)))
+        assert not any(ord(char) < 32 and char != "\n" for char in output)
+        assert "\u202e" not in output
+        assert not any(line.startswith("::error::") for line in output.splitlines())
+    text = "\n".join(_lines("json", _report(nasty)))
+    assert text.isascii()
+    assert json.loads(text)["findings"][0]["path"] == nasty.path
+
+
+def test_github_annotations() -> None:
+    report = _report(_finding(path="a,b:c%d", line=7, message="50% off"))
+    assert _lines("github", report)[0] == (
+        "::error file=a%2Cb%3Ac%25d,line=7,title=LED004 recorded-file::50%25 off. Restore it."
+    )
+
+
+def test_github_shows_ten_of_each_level_and_tells_the_rest() -> None:
+    findings = [_finding(path=f"results/a/{n}") for n in range(13)]
+    findings += [_finding(severity="warning", path="results/a/w")]
+    lines = _lines("github", _report(*findings))
+    assert sum(line.startswith("::error ") for line in lines) == 10
+    assert sum(line.startswith("::warning ") for line in lines) == 1
+    assert sum(line.startswith("error ") for line in lines) == 3
+    assert lines[-1].endswith("13 errors, 1 warning, 0 notes.")

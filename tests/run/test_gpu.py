@@ -1,0 +1,63 @@
+"""The main job and the paper's models on GPUs: NCCL, FP16 with loss scaling, DALI's GPU decoder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from images import make_tree
+from processes import fourmin
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+]
+
+
+def results_of(process, root: Path) -> list[dict]:
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout.splitlines()[-1])["valid"] is True
+    return [json.loads(path.read_bytes()) for path in sorted(root.glob("*/run-*/result.json"))]
+
+
+def test_digits_reach_their_target_in_fp16(tmp_path: Path) -> None:
+    process = fourmin(
+        "run", "--practice", "--runs", "3", "--json", "--results-dir", str(tmp_path),
+        state=tmp_path, timeout=280,
+    )  # fmt: skip
+    results = results_of(process, tmp_path)
+    assert [result["status"] for result in results] == ["converged"] * 3
+    configuration = results[0]["configuration"]
+    assert (configuration["device"], configuration["precision"]) == ("cuda", "fp16")
+    assert configuration["procs_per_node"] == min(2, torch.cuda.device_count())
+
+
+@pytest.mark.parametrize("preset", ["resnet50-256", "alexnet-512"])
+def test_two_steps_and_an_evaluation(preset: str, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree", train=16, val=4)
+    assert fourmin("data", "check", str(tree), state=tmp_path).returncode == 0
+    workers = min(2, torch.cuda.device_count())
+    process = fourmin(
+        "run", "--practice", "--runs", "1", "--preset", preset, "--max-steps", "2", "--json",
+        "--set", "global_batch_size=8", "--procs-per-node", str(workers),
+        "--data-dir", str(tree), "--results-dir", str(tmp_path / "r"),
+        state=tmp_path, timeout=280,
+    )  # fmt: skip
+    (result,) = results_of(process, tmp_path / "r")
+    assert result["configuration"]["device"] == "cuda"
+    assert len(result["first_losses"]) == 2
+    assert [evaluation["samples"] for evaluation in result["evaluations"]] == [8]
+
+
+@pytest.mark.parametrize("algorithm", ["native", "ring", "hierarchical", "hybrid"])
+def test_every_all_reduce_trains_over_nccl(algorithm: str, tmp_path: Path) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA GPUs")
+    process = fourmin(
+        "run", "--practice", "--runs", "1", "--json", "--allreduce", algorithm,
+        "--max-steps", "44", "--results-dir", str(tmp_path), state=tmp_path, timeout=280,
+    )  # fmt: skip
+    (result,) = results_of(process, tmp_path)
+    assert result["configuration"]["procs_per_node"] == 2
