@@ -18,7 +18,8 @@ from fourmin.errors import FourminError
 from fourmin.files import ensure_writable_folder
 from fourmin.launch import LAUNCHER_NAMES
 from fourmin.launch.execute import Materials
-from fourmin.ledger.campaign import Campaign, Plan
+from fourmin.ledger.campaign import CAMPAIGN_FILE, Campaign, Plan
+from fourmin.ledger.git import History, default_base
 from fourmin.ledger.known import earlier_campaigns
 from fourmin.presets import load_preset
 from fourmin.ruleset import CURRENT, Benchmark, load_ruleset
@@ -119,11 +120,14 @@ def prepare(request: Request) -> Prepared:
     return Prepared(plan, Materials(data_dir, manifest_path, system))
 
 
-def go_on(folder: Path, data_dir: Path | None) -> tuple[Campaign, Materials]:
-    """Open a campaign to go on with it. The caller holds its lock.
+def go_on(
+    folder: Path, data_dir: Path | None, base: str | None = None
+) -> tuple[Campaign, Materials]:
+    """Open a registered campaign to run it, or to go on with it. The caller holds its lock.
 
-    Raises FourminError when it has ended, or when data, system or harness are no longer those
-    that were registered.
+    A plan that was merged gets its seeds from the commit on `base` that first had it. Raises
+    FourminError when the campaign has ended, when its plan was not merged, or when data, system
+    or harness are no longer those that were registered.
     """
     campaign = Campaign.reopen(folder)
     if campaign.closed:
@@ -148,7 +152,40 @@ def go_on(folder: Path, data_dir: Path | None) -> tuple[Campaign, Materials]:
             f"no longer as registered: {', '.join(changed)}",
             "restore what was changed, or start another campaign; this one stays unfinished",
         )
+    if not campaign.has_seeds:
+        campaign.assign_registered_seeds(_registering_commit(campaign, base))
     return campaign, Materials(found, manifest, system)
+
+
+def _registering_commit(campaign: Campaign, base: str | None) -> str:
+    """The first commit on the base branch's first-parent line that holds the plan as it is."""
+    plan = campaign.folder / CAMPAIGN_FILE
+    history = History.open(campaign.folder, base or default_base(campaign.folder))
+    path = history.relative(str(plan))
+    commit = history.first_commit_with(path) if path else None
+    if path is None or commit is None or history.read(path) != plan.read_bytes():
+        raise FourminError(
+            f"the plan {plan} has not been merged",
+            "its seeds come from the commit that first holds it on the base branch",
+            "commit and merge it, or name the branch with --base",
+        )
+    return commit
+
+
+def locate_checked_data(plan: Mapping[str, Any], data_dir: Path | None) -> tuple[Path, Path]:
+    """The images that `plan` (campaign.json) was registered with, and their manifest.
+
+    Raises FourminError where they are not here, or differ.
+    """
+    benchmark = load_ruleset(plan["ruleset"]).benchmark(plan["benchmark"])
+    found, manifest = locate_data(benchmark, data_dir)
+    if describe_dataset(Manifest.load(manifest)) != dict(plan["dataset"]):
+        raise FourminError(
+            f"{found} does not hold the images of this campaign",
+            "the digests in its manifest are others",
+            "name the right tree with --data-dir",
+        )
+    return found, manifest
 
 
 def describe_dataset(manifest: Manifest) -> dict[str, Any]:

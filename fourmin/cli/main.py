@@ -8,8 +8,16 @@ from typing import Annotated
 import typer
 
 from fourmin import __version__
-from fourmin.cli import data_command, presets_command, report_command, rules_command
-from fourmin.cli import run_command, validate_command
+from fourmin.cli import (
+    audit_command,
+    campaign_commands,
+    data_command,
+    presets_command,
+    report_command,
+    rules_command,
+    run_command,
+    validate_command,
+)
 from fourmin.cli.output import print_error
 from fourmin.errors import INTERRUPTED, FourminError
 
@@ -26,6 +34,10 @@ app.command("validate")(validate_command.validate)
 app.command("report")(report_command.report)
 app.command("presets")(presets_command.presets)
 app.command("rules")(rules_command.rules)
+app.command("register")(campaign_commands.register)
+app.command("abandon")(campaign_commands.abandon)
+app.command("submit")(campaign_commands.submit)
+app.command("audit")(audit_command.audit)
 app.add_typer(data_command.app, name="data")
 
 

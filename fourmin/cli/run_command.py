@@ -61,6 +61,14 @@ def run(
     resume: Annotated[
         Path | None, typer.Option(metavar="CAMPAIGN", help="Go on with an interrupted campaign.")
     ] = None,
+    registered: Annotated[
+        Path | None,
+        typer.Option("--campaign", metavar="CAMPAIGN", help="Run a registered, merged campaign."),
+    ] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(metavar="REF", help="The branch that --campaign was merged into."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
@@ -103,30 +111,31 @@ def run(
 
         describe(request, launcher, as_json=json_lines)
         return
-    _execute(request, resume, launcher, choose_display(as_json=json_lines, quiet=quiet))
+    display = choose_display(as_json=json_lines, quiet=quiet)
+    _execute(request, registered or resume, base, display)
 
 
-def _execute(request: Request, resume: Path | None, launcher: str, display: Display) -> None:
+def _execute(request: Request, existing: Path | None, base: str | None, display: Display) -> None:
     from fourmin.launch import load_launcher
     from fourmin.ledger.campaign import Campaign
     from fourmin.ledger.lock import CampaignLock
     from fourmin.plan import go_on, prepare
 
-    workers = load_launcher(launcher)
+    workers = load_launcher(request.launcher)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if resume is None:
+    if existing is None:
         prepared = prepare(request)
         campaign = Campaign.create(request.results_dir, prepared.plan)
         with CampaignLock(campaign.folder):
             _conduct(campaign, prepared.materials, workers, display)
         return
-    if not (resume / "campaign.json").is_file():
+    if not (existing / "campaign.json").is_file():
         raise FourminError(
-            f"no campaign in {resume}",
+            f"no campaign in {existing}",
             next_step="name a folder that `fourmin run` made, such as results/<campaign>",
         )
-    with CampaignLock(resume):
-        campaign, materials = go_on(resume, request.data_dir)
+    with CampaignLock(existing):
+        campaign, materials = go_on(existing, request.data_dir, base)
         _conduct(campaign, materials, workers, display)
 
 

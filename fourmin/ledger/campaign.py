@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -121,42 +121,51 @@ class Campaign:
 
     @classmethod
     def create(cls, results_folder: Path, plan: Plan) -> Campaign:
-        """Register `plan` in a new folder: plan, opening record and assigned seeds at once.
+        """Register `plan` in a new folder and assign its seeds from a random beacon at once.
 
         The folder appears complete under its final name or not at all.
         """
+        beacon = new_beacon()
+
+        def seeds(digest: str) -> Mapping[str, Any]:
+            return _assignment(beacon, "self", digest, plan.runs)
+
+        return cls._write(results_folder, plan, seeds)
+
+    @classmethod
+    def register(cls, folder: Path, plan: Plan) -> Campaign:
+        """Register `plan` in a new folder below `folder`, without seeds.
+
+        They are assigned when the plan has been merged: see `assign_registered_seeds`.
+        """
+        return cls._write(folder, plan, None)
+
+    @classmethod
+    def _write(
+        cls, parent: Path, plan: Plan, seeds: Callable[[str], Mapping[str, Any]] | None
+    ) -> Campaign:
         now = time.time_ns() // 1_000_000
         stamp = datetime.fromtimestamp(now / 1000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         kind = "practice-" if plan.practice else ""
         name = f"{kind}{plan.configuration.preset}-{stamp}-{secrets.token_hex(3)}"
-        hidden = results_folder / f".{name}.new"
+        hidden = parent / f".{name}.new"
         hidden.mkdir(parents=True)
         try:
             plan_bytes = json_bytes(plan.to_json(now))
             digest = sha256_hex(plan_bytes)
             write_durably(hidden / CAMPAIGN_FILE, plan_bytes)
-            beacon = new_beacon()
-            opening = chain.encode(
-                0, "campaign-open", now, chain.GENESIS, {"campaign_sha256": digest}
-            )
-            seeds = chain.encode(
-                1,
-                "seeds-assigned",
-                now,
-                sha256_hex(opening),
-                {
-                    "beacon": beacon,
-                    "registration": "self",
-                    "seeds": assign_seeds(beacon, digest, plan.runs),
-                },
-            )
-            write_durably(hidden / LEDGER_FILE, opening + b"\n" + seeds + b"\n")
-            os.rename(hidden, results_folder / name)
-            sync_folder(results_folder)
+            opening = {"campaign_sha256": digest}
+            lines = [chain.encode(0, "campaign-open", now, chain.GENESIS, opening)]
+            if seeds is not None:
+                previous = sha256_hex(lines[0])
+                lines.append(chain.encode(1, "seeds-assigned", now, previous, seeds(digest)))
+            write_durably(hidden / LEDGER_FILE, b"".join(line + b"\n" for line in lines))
+            os.rename(hidden, parent / name)
+            sync_folder(parent)
         except BaseException:
             shutil.rmtree(hidden, ignore_errors=True)
             raise
-        campaign = cls(results_folder / name)
+        campaign = cls(parent / name)
         campaign.remember()
         return campaign
 
@@ -183,6 +192,16 @@ class Campaign:
     def closed(self) -> bool:
         """Whether the ledger has been closed or abandoned."""
         return self.entries[-1].kind in ("campaign-close", "campaign-abandon")
+
+    @property
+    def has_seeds(self) -> bool:
+        """Whether seeds have been assigned."""
+        return any(entry.kind == "seeds-assigned" for entry in self.entries)
+
+    def assign_registered_seeds(self, commit: str) -> None:
+        """Assign the seeds of a merged plan; the beacon is the commit that first had it."""
+        runs = int(self.plan["runs"])
+        self._append("seeds-assigned", _assignment(commit, "registered", self.digest, runs))
 
     def run_folder(self, run: int) -> Path:
         """The folder of run `run` (from 1)."""
@@ -252,6 +271,11 @@ class Campaign:
         self._settle(self.folder / SUMMARY_FILE)
         self.remember()
 
+    def abandon(self, reason: str) -> None:
+        """Give the campaign up, visibly: it ends here and counts as failed."""
+        self._append("campaign-abandon", {"reason": reason})
+        self.remember()
+
     def recover(self) -> None:
         """Finish what a kill left between a record and the renaming of its file.
 
@@ -295,3 +319,11 @@ class Campaign:
                 sha256=sha256_hex(line),
             )
         )
+
+
+def _assignment(beacon: str, registration: str, digest: str, runs: int) -> dict[str, Any]:
+    return {
+        "beacon": beacon,
+        "registration": registration,
+        "seeds": assign_seeds(beacon, digest, runs),
+    }

@@ -72,8 +72,12 @@ class History:
                 "git fetch --unshallow, or in a workflow: fetch-depth: 0",
             )
         what = f"the git reference {reference}"
-        branch = _git(root, "rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}", what=what)
-        base = _git(root, "merge-base", branch.strip(), "HEAD", what=f"a base common with {reference}")
+        branch = _git(
+            root, "rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}", what=what
+        )
+        base = _git(
+            root, "merge-base", branch.strip(), "HEAD", what=f"a base common with {reference}"
+        )
         return cls(root, base.strip(), branch.strip())
 
     @cached_property
@@ -125,6 +129,13 @@ class History:
             return None
 
 
+def default_base(folder: Path) -> str:
+    """The branch that others merge into: the remote's default one, or the branch at hand."""
+    start = folder if folder.is_dir() else folder.parent
+    remote = _run(start, "rev-parse", "--verify", "--quiet", "refs/remotes/origin/HEAD")
+    return "origin/HEAD" if remote.returncode == 0 else "HEAD"
+
+
 def _git(folder: Path, *arguments: str, what: str = "") -> str:
     result = _run(folder, *arguments)
     if result.returncode != 0:
@@ -138,9 +149,7 @@ def _git(folder: Path, *arguments: str, what: str = "") -> str:
 
 
 def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("GIT_")
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", "GIT_PAGER": "cat"}
     try:
         return subprocess.run(

@@ -80,3 +80,14 @@ def test_hidden_gpus_are_not_counted(
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert usable_gpus() == expected
+
+
+def test_names_of_host_user_and_home_are_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fourmin.system import privacy
+
+    monkeypatch.setattr(privacy.socket, "gethostname", lambda: "node17.cluster")
+    monkeypatch.setattr(privacy.socket, "getfqdn", lambda: "node17.cluster.example.org")
+    monkeypatch.setattr(privacy.getpass, "getuser", lambda: "jdoe")
+    monkeypatch.setenv("HOME", "/home/jdoe")
+    told = privacy.redact("on node17.cluster.example.org (node17): /home/jdoe/x of jdoe, node170")
+    assert told == "on <host> (<host>): <home>/x of <user>, node170"

@@ -1,0 +1,119 @@
+"""`fourmin register`, `abandon` and `submit`: the life of a campaign beside its runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SUBMISSIONS = Path("submissions")
+
+
+def register(
+    preset: Annotated[str, typer.Option(help="What to train; see `fourmin presets`.")],
+    submitter: Annotated[str, typer.Option(help="Who submits.")],
+    system: Annotated[str, typer.Option(help="The system's name; default: its hardware.")] = "",
+    nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
+    procs_per_node: Annotated[
+        int | None, typer.Option(help="Worker processes on each node.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one field of the configuration."),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*.")
+    ] = None,
+    into: Annotated[
+        Path, typer.Option(help="The folder of submissions in the shared repository.")
+    ] = SUBMISSIONS,
+) -> None:
+    """Write a campaign's plan for a shared repository to merge, before anything runs.
+
+    When it is merged, `fourmin run --campaign PATH` assigns the seeds from that merge and runs it.
+    """
+    from fourmin.cli.output import stdout
+    from fourmin.ledger.campaign import Campaign
+    from fourmin.plan import Request, prepare
+    from fourmin.publish import place_of
+
+    request = Request(
+        preset=preset,
+        options={"nodes": nodes, "procs_per_node": procs_per_node},
+        settings=tuple(settings or ()),
+        submitter=submitter,
+        system_name=system,
+        data_dir=data_dir,
+        results_dir=into,
+    )
+    plan = prepare(request).plan
+    place = place_of(plan.to_json(0))
+    campaign = Campaign.register(into / place, plan)
+    console = stdout()
+    console.print(f"registered {campaign.folder}")
+    console.print("next: commit and merge it, then: fourmin run --campaign " + str(campaign.folder))
+
+
+def abandon(
+    campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="A campaign's folder.")],
+    reason: Annotated[str, typer.Option(help="Why; it is published.")] = "no reason given",
+) -> None:
+    """Give a campaign up, visibly: its ledger says so, and it counts as failed."""
+    from fourmin.cli.output import stdout
+    from fourmin.errors import FourminError
+    from fourmin.ledger.campaign import Campaign
+    from fourmin.ledger.lock import CampaignLock
+
+    if not (campaign / "campaign.json").is_file():
+        raise FourminError(f"no campaign in {campaign}")
+    with CampaignLock(campaign):
+        opened = Campaign.reopen(campaign)
+        if opened.closed:
+            raise FourminError(
+                f"the campaign {campaign} has ended already", "nothing can be added to its ledger"
+            )
+        opened.abandon(reason)
+    stdout().print(f"abandoned {campaign}; it stays visible and counts as failed")
+
+
+def submit(
+    campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="A closed campaign.")],
+    into: Annotated[
+        Path, typer.Option(help="The folder of submissions in the shared repository.")
+    ] = SUBMISSIONS,
+    allow_private: Annotated[
+        bool, typer.Option("--allow-private", help="Publish what names a host or a user.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be published, and write nothing.")
+    ] = False,
+) -> None:
+    """Pack a closed campaign, with its system's description, for a repository of submissions.
+
+    Everything that will be published is listed. A campaign that does not validate is refused.
+    """
+    from fourmin.cli.output import stdout
+    from fourmin.errors import FourminError
+    from fourmin.publish import prepare_publication, publish
+    from fourmin.text import printable
+
+    publication = prepare_publication(campaign, into)
+    console = stdout()
+    console.print(f"to be published below {into}:")
+    for name, data in sorted(publication.files.items()):
+        console.print(f"  {printable(name)}  {len(data):,} bytes")
+    if publication.private and not allow_private:
+        raise FourminError(
+            "something in these files names this host or its user",
+            "\n".join(publication.private[:10]),
+            "files with a hash in the ledger cannot be changed: run another campaign, or publish "
+            "it as it is with --allow-private",
+        )
+    if dry_run:
+        console.print("nothing was written (--dry-run)")
+        return
+    publish(publication, into)
+    console.print(
+        f"written; complete {into / publication.place.parent / 'system.json'}, then commit"
+    )

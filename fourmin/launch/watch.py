@@ -1,0 +1,131 @@
+"""Watches the workers of one attempt until they have ended, one way or another."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fourmin.launch import Launched, Launcher
+from fourmin.launch.control import ControlServer, Message
+from fourmin.launch.job import Job
+from fourmin.log.reader import read_log
+from fourmin.log.records import Record
+
+GRACE_SECONDS = 1.5
+"""How long the other workers may take to say what they met, once one has failed."""
+POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an attempt ended early: one line, and what was said beside it."""
+
+    summary: str
+    details: str
+
+
+class Watch:
+    """One attempt: its workers' messages, its event log, and how it ended.
+
+    `on_ready` is called once, when rank 0 asks whether the clock may start, and answered when it
+    returns; `on_record` for every record that the event log gains.
+    """
+
+    def __init__(
+        self, job: Job, on_ready: Callable[[], None], on_record: Callable[[Record], None]
+    ) -> None:
+        self._job = job
+        self._on_ready = on_ready
+        self._on_record = on_record
+        self._tail = LogTail(job.events_log)
+        self._server = ControlServer(job.control_socket)
+        self._started = False
+        self._workers: set[int] = set()
+        self._finished: set[int] = set()
+        self._first_failure: Message | None = None
+        self._deadline = float("inf")
+
+    def until_the_end(self, launcher: Launcher) -> Failure | None:
+        """Start the workers and return when all are gone: None, or why they failed."""
+        launched = launcher.start(self._job)
+        try:
+            while launched.exit_code() is None and time.monotonic() < self._deadline:
+                self._observe()
+                self._listen(POLL_SECONDS)
+            while self._listen(0):
+                pass
+            self._observe()
+        finally:
+            launched.kill(self._workers)
+            self._server.close()
+        return self._verdict(launched)
+
+    def _observe(self) -> None:
+        for record in self._tail.new_records():
+            self._on_record(record)
+
+    def _listen(self, seconds: float) -> bool:
+        """Act on one message of a worker; False when none came within `seconds`."""
+        try:
+            message = self._server.messages.get(timeout=seconds or 0.001)
+        except queue.Empty:
+            return False
+        self._workers.add(message.pid)
+        if message.kind == "ready" and not self._started:
+            self._started = True
+            self._on_ready()
+            self._server.go(message.rank)
+        elif message.kind == "finished":
+            self._finished.add(message.rank)
+        elif message.kind in ("failed", "lost") and self._first_failure is None:
+            self._first_failure = message
+            self._deadline = time.monotonic() + GRACE_SECONDS
+        return True
+
+    def _verdict(self, launched: Launched) -> Failure | None:
+        message = self._first_failure
+        if message is not None and message.kind == "failed":
+            return Failure(
+                f"worker {message.rank}: {message.data['summary']}", str(message.data["details"])
+            )
+        if message is not None:
+            return Failure(
+                f"worker {message.rank} (process {message.pid}) died without a word",
+                "it was killed, ran out of memory or crashed" + _quoted(launched.output()),
+            )
+        if len(self._finished) < self._job.configuration.workers:
+            code = launched.exit_code()
+            return Failure(
+                f"the workers ended early (the launcher's exit code is {code})",
+                _quoted(launched.output()).strip(),
+            )
+        return None
+
+
+class LogTail:
+    """Reads an event log that is being written: whole lines only, each once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def new_records(self) -> list[Record]:
+        """The records that were added since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return list(read_log(whole).records) if whole else []
+
+
+def _quoted(output: str, lines: int = 8) -> str:
+    """The last lines of what workers printed, for an error message."""
+    kept = [line for line in output.splitlines() if line.strip()][-lines:]
+    return "; the last lines were:\n" + "\n".join(f"  {line}" for line in kept) if kept else ""

@@ -1,0 +1,187 @@
+"""From a merged registration to a submission, and the replay of a run's start."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from campaign_factory import make_campaign
+from processes import PRACTICE, fourmin
+
+from fourmin.errors import FourminError
+from fourmin.ledger.campaign import Campaign
+from fourmin.ledger.seeds import assign_seeds
+from fourmin.plan import go_on
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-c", "user.name=t", "-c", "user.email=t@example.org", *arguments],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan registered by the command, in a repository that has not merged it yet."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    git(repository, "init", "-q", "-b", "main")
+    (repository / "README").write_text("a repository of submissions\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "start")
+    done = fourmin(
+        "register", "--preset", "digits", "--submitter", "example", "--system", "laptop",
+        "--into", str(repository / "submissions"), "--set", "device=cpu", state=tmp_path / "state",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (folder,) = (repository / "submissions/example/laptop/digits").iterdir()
+    assert f"fourmin run --campaign {folder}" in done.stdout
+    return folder
+
+
+def test_a_registered_plan_has_no_seeds_and_cannot_run_before_it_is_merged(
+    registered: Path,
+) -> None:
+    lines = (registered / "ledger.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in lines] == ["campaign-open"]
+    assert "seed" not in (registered / "campaign.json").read_text()
+    with pytest.raises(FourminError, match="has not been merged"):
+        go_on(registered, None, "main")
+    assert not Campaign(registered).has_seeds
+
+
+def test_the_seeds_come_from_the_commit_that_merged_the_plan(registered: Path) -> None:
+    repository = registered.parents[4]
+    git(repository, "checkout", "-qb", "register")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "a plan")
+    git(repository, "checkout", "-q", "main")
+    git(repository, "merge", "-q", "--no-ff", "-m", "merge the plan", "register")
+    merge = git(repository, "rev-parse", "main")
+    (repository / "later").write_text("")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "something later")
+
+    campaign, _ = go_on(registered, None, "main")
+    assert campaign.entries[1].data["registration"] == "registered"
+    assert campaign.entries[1].data["beacon"] == merge
+    assert campaign.entries[1].data["seeds"] == assign_seeds(merge, campaign.digest, 5)
+    assert [slot.seed for slot in campaign.slots()] == campaign.entries[1].data["seeds"]
+
+
+def test_a_plan_that_was_changed_after_the_merge_gets_no_seeds(registered: Path) -> None:
+    repository = registered.parents[4]
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "a plan")
+    plan = registered / "campaign.json"
+    changed = plan.read_bytes().replace(b'"practice_campaigns": 0', b'"practice_campaigns": 1')
+    assert changed != plan.read_bytes()
+    plan.write_bytes(changed)
+    with pytest.raises(FourminError, match="broken"):
+        go_on(registered, None, "main")
+
+
+def test_an_abandoned_campaign_ends_visibly(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path, killed_in=2)
+    done = fourmin("abandon", str(folder), "--reason", "wrong node", state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    checked = fourmin("validate", str(folder), "--format", "json", state=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+    assert "abandoned" in fourmin("report", str(folder), state=tmp_path).stdout
+    again = fourmin("abandon", str(folder), state=tmp_path)
+    assert again.returncode == 2
+    assert "has ended already" in again.stderr
+
+
+def test_a_closed_campaign_is_packed_and_the_package_validates(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path / "results", submitter="example", system_name="laptop")
+    into = tmp_path / "submissions"
+    shown = fourmin("submit", str(folder), "--into", str(into), "--dry-run", state=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert not into.exists()
+    done = fourmin("submit", str(folder), "--into", str(into), state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    place = into / "example/laptop/digits" / folder.name
+    assert {p.relative_to(place) for p in place.rglob("*") if p.is_file()} == {
+        p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.name != ".lock"
+    }
+    system = json.loads((into / "example/laptop/system.json").read_bytes())
+    assert system["host_processor_model_name"] == "Test CPU"
+    checked = fourmin("validate", str(into), "--format", "json", state=tmp_path)
+    assert checked.returncode == 0, checked.stdout
+    kinds = [item["kind"] for item in json.loads(checked.stdout)["checked"]]
+    assert sorted(kinds) == ["campaign", "submission"]
+    # A description that was completed by hand stays as it is.
+    system["hw_notes"] = "two fans"
+    (into / "example/laptop/system.json").write_text(json.dumps(system))
+    assert fourmin("submit", str(folder), "--into", str(into), state=tmp_path).returncode == 0
+    assert "two fans" in (into / "example/laptop/system.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("story", "message"),
+    [
+        ({"killed_in": 3}, "is no closed campaign"),
+        ({"practice": True, "runs": 2}, "SUB003"),
+        ({"submitter": "a/../b"}, "cannot name a folder"),
+    ],
+)
+def test_what_cannot_be_submitted_is_refused(
+    story: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    folder = make_campaign(tmp_path / "results", **story)
+    done = fourmin("submit", str(folder), "--into", str(tmp_path / "s"), state=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert not (tmp_path / "s").exists()
+
+
+def test_an_edited_campaign_is_refused_with_the_rule(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path / "results")
+    summary = folder / "summary.json"
+    summary.write_bytes(summary.read_bytes().replace(b'"minutes": 0.0', b'"minutes": 0.1', 1))
+    done = fourmin("submit", str(folder), "--into", str(tmp_path / "s"), state=tmp_path)
+    assert done.returncode == 2
+    assert "does not validate" in done.stderr
+    assert "summary.json" in done.stderr
+
+
+def test_a_host_name_in_the_files_stops_the_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fourmin import publish
+
+    folder = make_campaign(tmp_path / "results")
+    monkeypatch.setattr(publish, "private_words", lambda: {"Test CPU": "<host>"})
+    found = publish.prepare_publication(folder, tmp_path / "s").private
+    assert any("events.log: 'Test CPU'" in one for one in found)
+
+
+def test_the_start_of_a_run_is_replayed_to_the_bit_and_a_lie_is_seen(tmp_path: Path) -> None:
+    options = [*PRACTICE, "--runs", "1", "--max-steps", "22", "--quiet"]
+    done = fourmin("run", *options, "--results-dir", str(tmp_path), state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = tmp_path.glob("practice-*")
+    audited = fourmin("audit", str(folder), "--json", state=tmp_path)
+    assert audited.returncode == 0, audited.stderr
+    outcome = json.loads(audited.stdout)
+    assert outcome["ok"] is outcome["same_machine"] is True
+    assert {c["name"]: c["verdict"] for c in outcome["comparisons"]} == {
+        "initial weights": "same", "data order": "same", "first losses": "same",
+    }  # fmt: skip
+
+    lie = tmp_path / "lie"
+    shutil.copytree(folder, lie)
+    events = lie / "run-1/events.log"
+    seed = json.loads((folder / "run-1/result.json").read_bytes())["seed"]
+    events.write_text(events.read_text().replace(f'"value": {seed},', f'"value": {seed ^ 1},'))
+    audited = fourmin("audit", str(lie), "--json", state=tmp_path)
+    assert audited.returncode == 1, audited.stderr
+    verdicts = {c["verdict"] for c in json.loads(audited.stdout)["comparisons"]}
+    assert verdicts == {"different"}
