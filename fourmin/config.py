@@ -20,6 +20,7 @@ from typing import Any
 
 from fourmin.canonical import canonical_bytes, sha256_hex
 from fourmin.errors import FourminError, list_names
+from fourmin.tuning import parse_entries
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "division": ("closed", "open"),
@@ -29,7 +30,15 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "initialization": ("he", "truncated-normal"),
     "device": ("cpu", "cuda"),
     "precision": ("fp32", "fp16", "bf16"),
-    "allreduce": ("native", "ring", "hierarchical", "hybrid"),
+    "allreduce": (
+        "native",
+        "ring",
+        "hierarchical",
+        "hybrid",
+        "halving-doubling",
+        "torus",
+        "tuned",
+    ),
     "loader": ("dali", "torchvision"),
     "augmentation": ("shift", "random-resized-crop", "none"),
     "step": ("eager",),
@@ -96,6 +105,8 @@ class Configuration:
     group_size: int = 0
     fusion_threshold: int = 4 << 20
     hybrid_threshold: int = 1 << 20
+    tuning: tuple[str, ...] = ()
+    """The table of allreduce=tuned, "BYTES:ALGORITHM" each; see fourmin.tuning."""
     collective_timeout_seconds: float = 60.0
 
     # Input (pixels; mean and standard deviation on the 0 to 255 scale, for red, green, blue).
@@ -235,6 +246,29 @@ class Configuration:
             raise FourminError("max_steps must be at least 1")
         self._check_batch()
         self._check_bn_span()
+        self._check_groups()
+        self._check_tuning()
+
+    def _check_groups(self) -> None:
+        size, node = self.group_size, self.procs_per_node
+        if size <= node or (size <= self.workers and size % node == 0):
+            return
+        larger = f", or a multiple of {node} up to {self.workers}" if self.nodes > 1 else ""
+        raise FourminError(
+            f"group_size={size} does not fit {self.workers} workers, {node} on each node",
+            "a group is a part of one node or a number of whole nodes",
+            f"1 to {node}{larger}; 0 stands for the node",
+        )
+
+    def _check_tuning(self) -> None:
+        if self.tuning:
+            parse_entries(self.tuning)
+        elif self.allreduce == "tuned":
+            raise FourminError(
+                "allreduce=tuned needs a table",
+                "it takes the algorithm that a measurement found fastest for each size",
+                "`fourmin bench allreduce --output FILE`, then --tuning FILE",
+            )
 
     def _check_bn_span(self) -> None:
         if self.workers % self.bn_span == 0:

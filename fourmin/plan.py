@@ -26,6 +26,7 @@ from fourmin.ruleset import CURRENT, Benchmark, load_ruleset
 from fourmin.system.capture import capture_system, system_digest
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version, package_digest
+from fourmin.tuning import load_tuning
 
 ONE_NODE_LAUNCHERS = ("auto", "local")
 """Launchers that start workers on this node only."""
@@ -42,11 +43,14 @@ class Request:
     """`--set` options, as written."""
     practice: bool = False
     runs: int | None = None
+    seed: int | None = None
     data_dir: Path | None = None
     results_dir: Path = Path("results")
     submitter: str = "self"
     system_name: str = ""
     launcher: str = "auto"
+    tuning: Path | None = None
+    """A file of `fourmin bench allreduce`."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +73,23 @@ def resolve_configuration(request: Request) -> Configuration:
     if twice:
         raise FourminError(f"{twice[0]} is given by an option and by --set: which one?")
     changes = {**options, **settings}
+    tuning = load_tuning(request.tuning) if request.tuning else None
+    if tuning:
+        changes = tuning.changes(changes)
     configuration = preset.with_overrides(changes).resolved(
         usable_gpus(), keep_workers="procs_per_node" in changes
     )
     configuration.check()
+    if tuning and request.tuning:
+        tuning.check_fits(
+            request.tuning,
+            {
+                "workers": configuration.workers,
+                "workers_per_node": configuration.procs_per_node,
+                "group_size": configuration.group_size,
+                "device": configuration.device,
+            },
+        )
     benchmark = load_ruleset().benchmark(configuration.benchmark)
     if configuration.steps_per_epoch(benchmark.train_samples) == 0 and not request.practice:
         raise FourminError(
@@ -116,6 +133,7 @@ def prepare(request: Request) -> Prepared:
         configuration=configuration,
         settings=tuple(request.settings),
         earlier_campaigns=tuple(earlier_campaigns(request.results_dir, benchmark.name)),
+        practice_seed=request.seed,
     )
     return Prepared(plan, Materials(data_dir, manifest_path, system))
 
@@ -236,11 +254,17 @@ def _check_counts_only_in_practice(
 ) -> None:
     if request.practice:
         return
-    for option, given in (("--runs", request.runs), ("--max-steps", configuration.max_steps)):
+    only_in_practice = {
+        "--runs": request.runs,
+        "--max-steps": configuration.max_steps,
+        "--seed": request.seed,
+    }
+    for option, given in only_in_practice.items():
         if given is not None:
             raise FourminError(
                 f"{option} needs --practice",
-                f"a campaign that counts has the benchmark's {benchmark.runs} whole runs",
+                f"a campaign that counts has the benchmark's {benchmark.runs} whole runs, with "
+                "assigned seeds",
             )
     if configuration.division == "closed":
         violations = benchmark.closed_violations(configuration.to_json())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Annotated
 
@@ -58,6 +59,9 @@ def _options(
 
 def main() -> None:
     """Run the command line; an expected failure ends with one screen of text, not a traceback."""
+    if sys.argv[1:2] != ["run"]:
+        # `fourmin rules | head` ends as every Unix filter does; a campaign must clean up first.
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         app()
     except FourminError as error:
@@ -65,7 +69,3 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of our output has gone, as `| head` does; that is no error of ours.
-        sys.stderr.close()
-        sys.exit(0)

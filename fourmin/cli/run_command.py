@@ -30,7 +30,10 @@ def run(
     ] = None,
     loader: Annotated[str | None, typer.Option(help="dali or torchvision.")] = None,
     allreduce: Annotated[
-        str | None, typer.Option(help="native, ring, hierarchical or hybrid.")
+        str | None,
+        typer.Option(
+            help="native, ring, hierarchical, hybrid, halving-doubling, torus or tuned."
+        ),
     ] = None,
     group_size: Annotated[
         int | None, typer.Option(help="Workers in a group of the hierarchy; 0: those of a node.")
@@ -41,10 +44,18 @@ def run(
     hybrid_threshold: Annotated[
         int | None, typer.Option(metavar="BYTES", help="Where hybrid changes its algorithm.")
     ] = None,
+    tuning: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A table of `fourmin bench allreduce --output FILE`."),
+    ] = None,
     launcher: Annotated[str, typer.Option(help="auto or local.")] = "auto",
     runs: Annotated[int | None, typer.Option(help="Number of runs; only with --practice.")] = None,
     max_steps: Annotated[
         int | None, typer.Option(help="Stop after so many steps; only with --practice.")
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**32 - 1, help="Seed of the first run; only with --practice."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -100,11 +111,13 @@ def run(
         settings=tuple(settings or ()),
         practice=practice,
         runs=runs,
+        seed=seed,
         data_dir=data_dir,
         results_dir=results_dir,
         submitter=submitter,
         system_name=system,
         launcher=launcher,
+        tuning=tuning,
     )
     if dry_run:
         from fourmin.cli.dry_run import describe

@@ -16,12 +16,17 @@ class Format(str, Enum):
     text = "text"
     json = "json"
     github = "github"
+    sarif = "sarif"
+    junit = "junit"
 
 
 def validate(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH...", help="Campaigns, runs, submissions, or folders of them."),
+        typer.Argument(
+            metavar="PATH...",
+            help="Campaigns, runs, submissions, MLPerf or DAWNBench results, or folders of these.",
+        ),
     ],
     output: Annotated[
         Format, typer.Option("--format", help="How to print the findings.")

@@ -23,7 +23,7 @@ from fourmin.errors import FourminError
 from fourmin.files import append_line, drop_torn_line, json_bytes, sync_folder, write_durably
 from fourmin.ledger import chain
 from fourmin.ledger.known import KnownCampaign, remember
-from fourmin.ledger.seeds import assign_seeds, new_beacon
+from fourmin.ledger.seeds import new_beacon, planned_seeds
 
 CAMPAIGN_FILE = "campaign.json"
 LEDGER_FILE = "ledger.jsonl"
@@ -49,6 +49,8 @@ class Plan:
     configuration: Configuration
     settings: tuple[str, ...]
     earlier_campaigns: tuple[KnownCampaign, ...]
+    practice_seed: int | None = None
+    """In practice only: the seed of run 1, chosen instead of assigned."""
 
     def to_json(self, created_ms: int) -> dict[str, Any]:
         """The content of campaign.json."""
@@ -73,6 +75,7 @@ class Plan:
             ],
             "practice_campaigns": sum(known.practice for known in self.earlier_campaigns),
             "created_ms": created_ms,
+            **({} if self.practice_seed is None else {"practice_seed": self.practice_seed}),
         }
 
 
@@ -128,7 +131,7 @@ class Campaign:
         beacon = new_beacon()
 
         def seeds(digest: str) -> Mapping[str, Any]:
-            return _assignment(beacon, "self", digest, plan.runs)
+            return _assignment(beacon, "self", digest, plan.to_json(0))
 
         return cls._write(results_folder, plan, seeds)
 
@@ -200,8 +203,8 @@ class Campaign:
 
     def assign_registered_seeds(self, commit: str) -> None:
         """Assign the seeds of a merged plan; the beacon is the commit that first had it."""
-        runs = int(self.plan["runs"])
-        self._append("seeds-assigned", _assignment(commit, "registered", self.digest, runs))
+        assignment = _assignment(commit, "registered", self.digest, self.plan)
+        self._append("seeds-assigned", assignment)
 
     def run_folder(self, run: int) -> Path:
         """The folder of run `run` (from 1)."""
@@ -321,9 +324,11 @@ class Campaign:
         )
 
 
-def _assignment(beacon: str, registration: str, digest: str, runs: int) -> dict[str, Any]:
+def _assignment(
+    beacon: str, registration: str, digest: str, plan: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "beacon": beacon,
         "registration": registration,
-        "seeds": assign_seeds(beacon, digest, runs),
+        "seeds": planned_seeds(plan, beacon, digest),
     }

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
+from typing import Any
 
 SALT = b"fourmin-seed-v1"
 
@@ -40,3 +42,15 @@ def assign_seeds(beacon: str, campaign_digest: str, runs: int) -> list[int]:
         candidates = (int.from_bytes(stream[i : i + 4], "big") for i in range(0, len(stream), 4))
         seeds.append(next(seed for seed in candidates if seed not in seeds))
     return seeds
+
+
+def planned_seeds(plan: Mapping[str, Any], beacon: str, campaign_digest: str) -> list[int]:
+    """The seeds of a plan (campaign.json), by `assign_seeds`.
+
+    Only practice, which never counts, may name its own: `practice_seed` is then that of run 1,
+    and each later run has the next number. Raises ValueError as `assign_seeds` does.
+    """
+    first = plan.get("practice_seed")
+    if plan["practice"] and first is not None:
+        return [(first + run) % 2**32 for run in range(plan["runs"])]
+    return assign_seeds(beacon, campaign_digest, plan["runs"])

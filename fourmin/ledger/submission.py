@@ -30,12 +30,11 @@ class SubmissionView:
         """Read the system description; the campaigns were loaded before."""
         contents = list_folder(folder, DEPTH)
         data = read_bytes(folder / SYSTEM_FILE)
-        faults = list(contents.faults)
+        faults = contents.faults
         if isinstance(data, str):
-            faults.append(Fault(data, SYSTEM_FILE, f"the file is {data}"))
-            data = None
-        contents = Contents(contents.files, contents.folders, tuple(faults))
-        return cls(path, contents, data, campaigns)
+            faults = (*faults, Fault(data, SYSTEM_FILE, f"the file is {data}"))
+        contents = Contents(contents.files, contents.folders, faults)
+        return cls(path, contents, None if isinstance(data, str) else data, campaigns)
 
     def where(self, name: str) -> str:
         """The path of a file below, as findings name it."""

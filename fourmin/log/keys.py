@@ -161,3 +161,9 @@ V05_ALIASES = {
     "run_clear_caches": CACHE_CLEAR,
 }
 """MLPerf v0.5's names for what later rounds log under the name on the right."""
+
+V06_ALIASES = {
+    "num_train_examples": TRAIN_SAMPLES,
+    "num_eval_examples": EVAL_SAMPLES,
+}
+"""The same for v0.6."""

@@ -196,7 +196,8 @@ class _Reader:
         try:
             fields, end = _scan_once(segment, 0)
         except json.JSONDecodeError as error:
-            if stop == line_end:
+            longer = min(line_end, start + MAX_RECORD_LENGTH) - start
+            if stop == line_end or longer > self.second_looks:
                 return self.failed(syntax_error(error, segment), start, stop, line)
         except (ValueError, RecursionError, StopIteration):
             pass  # too many digits, too deep or no value: the careful path says which

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from fourmin.canonical import JSON
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
-from fourmin.log.records import MLP, Record
+from fourmin.log.records import MLL, MLLOG, MLP, Record
 
-_INTERVAL_KEYS = frozenset(
+_ORDERED_KEYS = frozenset(
     (
+        keys.EVAL_ACCURACY,
         keys.EVAL_START,
         keys.EVAL_STOP,
         keys.EPOCH_START,
@@ -104,20 +105,28 @@ class Timeline:
         epochs = _Pairing(keys.EPOCH_START, keys.EPOCH_STOP)
         blocks = _Pairing(keys.BLOCK_START, keys.BLOCK_STOP)
         accuracies: list[tuple[Record, _OpenInterval | None]] = []
+        aliases = {MLP: keys.V05_ALIASES, MLL: keys.V06_ALIASES}
+        ordered: list[tuple[str, Record]] = []
         for record in log.records:
             name = record.key
-            if record.dialect == MLP:
-                name = keys.V05_ALIASES.get(name, name)
+            if record.dialect != MLLOG:
+                name = aliases[record.dialect].get(name, name)
             same_key = by_key.get(name)
             if same_key is None:
                 by_key[name] = [record]
             else:
                 same_key.append(record)
+            if name in _ORDERED_KEYS:
+                ordered.append((name, record))
+        for name, record in ordered:
             if name == keys.EVAL_ACCURACY:
                 accuracies.append((record, evals.around(record)))
-            elif name in _INTERVAL_KEYS:
-                for pairing in (evals, epochs, blocks):
-                    pairing.add(name, record)
+            elif name in evals.keys:
+                evals.add(name, record)
+            elif name in epochs.keys:
+                epochs.add(name, record)
+            else:
+                blocks.add(name, record)
         hyperparameters, conflicts = _hyperparameters(by_key)
         return cls(
             log=log,
@@ -197,7 +206,9 @@ class Timeline:
         if status is None and isinstance(record.value, dict):
             status = record.value.get(keys.STATUS)
             if status is None and "success" in record.value:
-                return keys.SUCCESS if record.value["success"] is True else keys.ABORTED
+                # Some submissions logged the text "true".
+                succeeded = str(record.value["success"]).lower() == "true"
+                return keys.SUCCESS if succeeded else keys.ABORTED
         return status if isinstance(status, str) else None
 
     @property
@@ -291,8 +302,8 @@ class _Pairing:
     """
 
     def __init__(self, start_key: str, stop_key: str) -> None:
+        self.keys = (start_key, stop_key)
         self._start_key = start_key
-        self._stop_key = stop_key
         self._all: list[_OpenInterval] = []
         self._open: list[_OpenInterval] = []
         self._open_by_epoch: dict[float | None, list[_OpenInterval]] = {}
@@ -306,7 +317,7 @@ class _Pairing:
             self._open.append(interval)
             self._open_by_epoch.setdefault(interval.epoch, []).append(interval)
             self._latest_by_epoch[interval.epoch] = interval
-        elif name == self._stop_key:
+        else:
             epoch = _epoch(record)
             waiting = self._open if epoch is None else self._open_by_epoch.get(epoch)
             while waiting:

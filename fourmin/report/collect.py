@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fourmin.errors import FourminError
 from fourmin.ledger.view import CampaignView, RunView
+from fourmin.report.foreign import foreign_result
 from fourmin.report.model import Comparison, ReportedRun, Result, compare
 from fourmin.results import tree
 from fourmin.results.summary import counted_minutes, summarize
 from fourmin.rules.engine import check_view, load_campaign
+from fourmin.rules.foreign.check import check_foreign, load_foreign
 from fourmin.rules.rule import ERROR
-from fourmin.ruleset import CURRENT
+from fourmin.ruleset import CURRENT, Benchmark
 
 
 def collect(paths: Sequence[Path]) -> Comparison:
@@ -31,9 +34,22 @@ def _results(paths: Sequence[Path]) -> Iterator[Result]:
             raise FourminError(f"no {given}", next_step="name a campaign, or a folder of them")
         for target in tree.find_targets(os.fspath(given)):
             folder = target.folder.resolve()
+            if target.kind in tree.FOREIGN_KINDS and folder not in seen:
+                seen.add(folder)
+                yield from _foreign(target)
             if target.kind == tree.CAMPAIGN and folder not in seen:
                 seen.add(folder)
                 yield campaign_result(load_campaign(target.folder, target.path))
+
+
+def _foreign(target: tree.Target) -> Iterator[Result]:
+    """A row for another benchmark's result; a single log is a run and none."""
+    found = load_foreign(target)
+    if target.kind != tree.MLPERF_RUN and found.judged and found.runs:
+        findings = check_foreign(found)
+        # One run that did not converge makes no set invalid: it is the dropped slowest.
+        valid = not any(f.fails and f.code != "RUN009" for f in findings)
+        yield foreign_result(found, len(findings), valid)
 
 
 def campaign_result(campaign: CampaignView) -> Result:
@@ -90,7 +106,20 @@ def campaign_result(campaign: CampaignView) -> Result:
             batch,
         ),
         identity=campaign.digest or campaign.path,
+        dataset=_dataset(plan, benchmark),
     )
+
+
+def _dataset(plan: Mapping[str, Any], benchmark: Benchmark | None) -> str:
+    """The benchmark's dataset; where the benchmark does not pin its bytes, with their digest."""
+    if benchmark is None:
+        return ""
+    name = str(benchmark.dataset.get("name", ""))
+    if benchmark.dataset.get("train_digest") is not None:
+        return name
+    used = plan.get("dataset")
+    digest = used.get("train_digest") if isinstance(used, dict) else None
+    return f"{name} {digest[:12]}" if isinstance(digest, str) else name
 
 
 def _reported(run: RunView, practice: bool) -> ReportedRun:

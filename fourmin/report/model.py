@@ -70,6 +70,17 @@ class Result:
     scaling_efficiency: float | None = None
     waivers: tuple[str, ...] = ()
     campaigns: int = 1
+    dataset: str = ""
+    clock: str = "fourmin"
+    """Which rule starts and stops the clock."""
+
+    @property
+    def comparable(self) -> tuple[str, str, str, str, float]:
+        """Benchmark, division, dataset, clock and target: results that differ in any of them must
+        not be compared, so they never stand in one table.
+        """
+        target = -math.inf if self.quality_target is None else self.quality_target
+        return self.benchmark, self.division, self.dataset, self.clock, target
 
     @property
     def failed(self) -> bool:
@@ -77,7 +88,7 @@ class Result:
         return self.minutes is None or self.state != "closed"
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of product.md, and `state` and `practice` beside them."""
+        """The keys of product.md, and what else tells results apart beside them."""
         return {
             "source": self.source,
             "path": self.path,
@@ -101,6 +112,8 @@ class Result:
             "findings": self.findings,
             "valid": self.valid,
             "registration": self.registration,
+            "dataset": self.dataset,
+            "clock": self.clock,
             "state": self.state,
             "practice": self.practice,
         }
@@ -145,6 +158,6 @@ def _median(group: list[Result]) -> Result:
     return replace(chosen, campaigns=len(ordered))
 
 
-def _rank(result: Result) -> tuple[str, str, float, str]:
+def _rank(result: Result) -> tuple[tuple[str, str, str, str, float], float, str]:
     minutes = math.inf if result.failed or result.minutes is None else result.minutes
-    return result.benchmark, result.division, minutes, result.path
+    return result.comparable, minutes, result.path

@@ -75,16 +75,16 @@ DETAILS: tuple[Column, ...] = (
 
 def title(result: Result) -> str:
     """What a table is about: results in different ones must not be compared."""
-    target = number(result.quality_target, "g")
-    return (
-        f"{printable(result.benchmark)}, {printable(result.division)} division, "
-        f"time to train to {target}"
-    )
+    parts = [f"{result.division} division", f"target {number(result.quality_target, 'g')}"]
+    if result.dataset:
+        parts.append(result.dataset)
+    parts.append(f"clock of {result.clock}")
+    return ", ".join(printable(part) for part in (result.benchmark, *parts))
 
 
-def same_table(result: Result) -> tuple[str, str, float | None]:
+def same_table(result: Result) -> tuple[str, str, str, str, float]:
     """Results are comparable only when these agree."""
-    return result.benchmark, result.division, result.quality_target
+    return result.comparable
 
 
 def one_line(result: Result) -> str:

@@ -4,7 +4,8 @@ The method is MLCommons' for its training benchmarks. Of the reference runs at a
 fastest and the slowest are dropped for the mean; the population deviation is that of all. A
 submission's mean, made in the same way, must not lie significantly below: the smallest mean that
 is accepted is mean - t * deviation * sqrt(1/n1 + 1/n2), t the 95% point of Student's t with
-n1 + n2 - 2 degrees of freedom, n1 the reference runs that are left, n2 the submission's.
+n1 + n2 - 2 degrees of freedom, n1 the reference runs that are left, n2 the submission's. (95% is
+MLCommons' confidence; a benchmark's file states its own.)
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from fourmin.results.run_result import CONVERGED
 from fourmin.results.statistics import mean, student_t_quantile
 from fourmin.ruleset import load_ruleset, versions
 
-CONFIDENCE = 0.95
-
 
 @dataclass(frozen=True)
 class ReferencePoint:
@@ -34,6 +33,14 @@ class ReferencePoint:
 
 
 @dataclass(frozen=True)
+class Design:
+    """How many runs a submission has, and how sure a refusal must be."""
+
+    submission_runs: int
+    confidence: float
+
+
+@dataclass(frozen=True)
 class References:
     """The reference points of one benchmark and round, by batch size, ascending.
 
@@ -42,7 +49,7 @@ class References:
     of the fastest point.
     """
 
-    submission_runs: int
+    design: Design
     points: tuple[ReferencePoint, ...]
     pruned: tuple[ReferencePoint, ...]
 
@@ -59,7 +66,7 @@ class References:
             return above[0]
         if below[-1] == above[0]:
             return above[0]
-        return _interpolate(global_batch_size, below[-1], above[0], self.submission_runs)
+        return _interpolate(global_batch_size, below[-1], above[0], self.design)
 
 
 @cache
@@ -74,14 +81,14 @@ def references(ruleset: str, benchmark: str, of_round: str | None = None) -> Ref
     table = data["rounds"].get(of_round or data["current"])
     if table is None:
         return None
-    runs = int(data["submission_runs"])
+    design = Design(int(data["submission_runs"]), float(data["confidence"]))
     points = tuple(
         sorted(
-            (_point(row["global_batch_size"], row["epochs"], runs) for row in table),
+            (_point(row["global_batch_size"], row["epochs"], design) for row in table),
             key=lambda point: point.global_batch_size,
         )
     )
-    return References(runs, points, _prune(points, runs))
+    return References(design, points, _prune(points, design))
 
 
 def mean_epochs(epochs: Sequence[float | None]) -> float | None:
@@ -133,39 +140,39 @@ def convergence(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -
     return Convergence(mean_epochs(epochs), reference)
 
 
-def _point(global_batch_size: int, epochs: Sequence[float], submission_runs: int) -> ReferencePoint:
+def _point(global_batch_size: int, epochs: Sequence[float], design: Design) -> ReferencePoint:
     kept = sorted(epochs)[1:-1]
     centre, whole = mean(kept), mean(epochs)
     deviation = math.sqrt(mean([(value - whole) ** 2 for value in epochs]))
-    smallest = _minimum(centre, deviation, len(kept), submission_runs)
+    smallest = _minimum(centre, deviation, len(kept), design)
     return ReferencePoint(global_batch_size, centre, deviation, smallest)
 
 
-def _minimum(centre: float, deviation: float, runs: int, submission_runs: int) -> float:
-    """The smallest mean that `submission_runs` runs, two of them dropped, may have."""
-    own = submission_runs - 2
-    quantile = student_t_quantile(CONFIDENCE, runs + own - 2)
+def _minimum(centre: float, deviation: float, runs: int, design: Design) -> float:
+    """The smallest mean that a submission's runs, two of them dropped, may have."""
+    own = design.submission_runs - 2
+    quantile = student_t_quantile(design.confidence, runs + own - 2)
     return centre - quantile * deviation * math.sqrt(1 / runs + 1 / own)
 
 
 def _interpolate(
-    batch: int, low: ReferencePoint, high: ReferencePoint, submission_runs: int
+    batch: int, low: ReferencePoint, high: ReferencePoint, design: Design
 ) -> ReferencePoint:
     share = (batch - low.global_batch_size) / (high.global_batch_size - low.global_batch_size)
     centre = low.mean + share * (high.mean - low.mean)
     deviation = low.deviation + share * (high.deviation - low.deviation)
     # A reference has twice the submission's number of runs; none of these was made.
-    smallest = _minimum(centre, deviation, 2 * submission_runs, submission_runs)
+    smallest = _minimum(centre, deviation, 2 * design.submission_runs, design)
     return ReferencePoint(batch, centre, deviation, smallest)
 
 
-def _prune(points: Sequence[ReferencePoint], submission_runs: int) -> tuple[ReferencePoint, ...]:
+def _prune(points: Sequence[ReferencePoint], design: Design) -> tuple[ReferencePoint, ...]:
     fastest = min(points, key=lambda point: point.minimum)
     kept = [p for p in points if p.global_batch_size >= fastest.global_batch_size]
     index = 1
     while index < len(kept) - 1:
         between = _interpolate(
-            kept[index].global_batch_size, kept[index - 1], kept[index + 1], submission_runs
+            kept[index].global_batch_size, kept[index - 1], kept[index + 1], design
         )
         if kept[index].minimum > between.minimum:
             del kept[index]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 
 def mean(values: Sequence[float]) -> float:
@@ -33,6 +34,7 @@ def student_t_cdf(t: float, degrees: float) -> float:
     return 1 - tail if t > 0 else tail
 
 
+@cache
 def student_t_quantile(probability: float, degrees: float) -> float:
     """The t with P(T <= t) = `probability`, by bisection to the last bits of a double.
 

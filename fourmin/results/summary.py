@@ -27,10 +27,12 @@ def summarize(
 ) -> dict[str, Any]:
     """The content of summary.json.
 
+    `plan` is campaign.json, `campaign` its SHA-256, `ledger_head` the SHA-256 of the ledger's
+    last line before the close, `results` one run result for each run, in run order.
+
     `scaled_minutes` is the score after reference convergence points: the same where there is
     none, more where the runs converged faster than the reference's mean, None where they did so
-    beyond what is accepted. `plan` is campaign.json, `campaign` its SHA-256, `ledger_head` the SHA-256 of the ledger's
-    last line before the close, `results` one run result for each run, in run order.
+    beyond what is accepted.
     """
     practice = bool(plan["practice"])
     minutes = [counted_minutes(result, practice) for result in results]

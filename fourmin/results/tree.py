@@ -8,9 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fourmin.results.importers import dawnbench, mlperf
+
 CAMPAIGN = "campaign"
 RUN = "run"
 SUBMISSION = "submission"
+MLPERF_RUN = "mlperf-run"
+MLPERF_RUN_SET = "mlperf-run-set"
+DAWNBENCH_ENTRY = "dawnbench-entry"
+FOREIGN_KINDS = (MLPERF_RUN, MLPERF_RUN_SET, DAWNBENCH_ENTRY)
+"""What other benchmarks leave."""
 
 MAX_DEPTH = 8
 """Deepest folder that is looked into: a repository, submissions/, and five levels below."""
@@ -22,11 +29,14 @@ _RUN_NAME = re.compile(r"run-[0-9]+\Z")
 
 @dataclass(frozen=True)
 class Target:
-    """Something to check: its kind, its folder, and its path as the caller gave it."""
+    """Something to check: its kind, its folder (for a single log or an entry, the file), and its
+    path as the caller gave it. `logs` are the names of a run set's logs.
+    """
 
     kind: str
     folder: Path
     path: str
+    logs: tuple[str, ...] = ()
 
 
 def find_targets(given: str) -> list[Target]:
@@ -45,27 +55,57 @@ def find_targets(given: str) -> list[Target]:
 def _of_file(file: Path, given: str) -> list[Target]:
     folder = os.path.dirname(given) or "."
     target = _target(file.parent, folder)
-    return [] if target is None else [target]
+    if target is not None:
+        return [target]
+    entries = dawnbench.entries_in(file.parent, [f"{file.stem}.json", f"{file.stem}.tsv"])
+    if file.suffix.lower() in (".json", ".tsv") and entries:
+        entry = file.with_name(entries[0])
+        return [Target(DAWNBENCH_ENTRY, entry, os.path.join(os.path.dirname(given), entry.name))]
+    log = file.resolve()  # what the caller names may be a link
+    return [Target(MLPERF_RUN, log, given)] if mlperf.is_log(log) else []
 
 
-def _walk(folder: Path, path: str, depth: int) -> Iterator[Target]:
+def _walk(folder: Path, path: str, depth: int, own: bool = False) -> Iterator[Target]:
     target = _target(folder, path)
     if target is not None:
         yield target
         if target.kind != SUBMISSION:
             return
-    if depth >= MAX_DEPTH:
-        return
+        own = True
     try:
-        names = sorted(
-            entry.name
-            for entry in os.scandir(folder)
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
-        )
+        with os.scandir(folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return
-    for name in names:
-        yield from _walk(folder / name, os.path.join(path, name), depth + 1)
+    if not own:
+        yield from _foreign(folder, path, [e.name for e in found if not _is_folder(e)])
+    if depth >= MAX_DEPTH:
+        return
+    for entry in found:
+        if _is_folder(entry) and not entry.name.startswith("."):
+            below = os.path.join(path, entry.name)
+            yield from _walk(folder / entry.name, below, depth + 1, own)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _foreign(folder: Path, path: str, names: list[str]) -> Iterator[Target]:
+    """The results of other benchmarks among the files of a folder.
+
+    One log alone is a run, unless it lies where a package has its sets.
+    """
+    for name in dawnbench.entries_in(folder, names):
+        yield Target(DAWNBENCH_ENTRY, folder / name, os.path.join(path, name))
+    logs = mlperf.logs_in(folder, names)
+    if len(logs) == 1 and not mlperf.in_package(folder):
+        yield Target(MLPERF_RUN, folder / logs[0], os.path.join(path, logs[0]))
+    elif logs:
+        yield Target(MLPERF_RUN_SET, folder, path, tuple(logs))
 
 
 def _target(folder: Path, path: str) -> Target | None:

@@ -1,4 +1,4 @@
-"""LED and RUN over several campaigns: what they say of each other."""
+"""LED, RUN and DAT over several campaigns: what they say of each other."""
 
 from __future__ import annotations
 
@@ -128,3 +128,30 @@ def run_in_two_campaigns(campaigns: Sequence[CampaignView]) -> Iterator[Problem]
                 other, path = seen.setdefault(f"{what} {value}", (digest, run.path))
                 if other != digest:
                     yield Problem(run.log_path, f"the same {what} as {path}")
+
+
+@rule("DAT006", "dataset-of-the-others", ERROR, TREE)
+def dataset_of_the_others(campaigns: Sequence[CampaignView]) -> Iterator[Problem]:
+    """Campaigns of one benchmark use one dataset, also where the benchmark does not fix it.
+
+    What it checks
+        The digests of both splits in the plans of all campaigns that count and are checked
+        together, against the campaign of the benchmark that was registered first.
+    Why it is bad
+        Times on different images do not compare.
+    Example
+        ImageNet with 41 images left out that did not decode.
+    How to put it right
+        Find out with `fourmin data check` which files differ.
+    """
+    first: dict[tuple[str, str], CampaignView] = {}
+    counted = [c for c in _by_digest(campaigns).values() if c.plan and not c.plan["practice"]]
+    for campaign in sorted(counted, key=lambda c: int((c.plan or {})["created_ms"])):
+        plan = campaign.plan or {}
+        other = first.setdefault((plan["ruleset"], plan["benchmark"]), campaign)
+        theirs = (other.plan or {})["dataset"]
+        for name in ("train_digest", "eval_digest"):
+            if plan["dataset"][name] != theirs[name]:
+                yield Problem(
+                    campaign.where("campaign.json"), f"{name} is not that of {other.path}"
+                )

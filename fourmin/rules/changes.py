@@ -21,6 +21,11 @@ class ChangeView:
     campaigns: dict[str, CampaignView]
 
 
+def _is_submitted(path: str) -> bool:
+    """Whether a path lies in a submitter's folder; a page for all beside them does not."""
+    return path.startswith(SUBMISSIONS) and path.count("/") >= 2
+
+
 @rule("LED011", "ledger-only-grows", ERROR, CHANGE)
 def ledger_only_grows(change: ChangeView) -> Iterator[Problem]:
     """A ledger that was committed goes on with the lines that it had.
@@ -87,10 +92,10 @@ def self_registered(change: ChangeView) -> Iterator[Problem]:
     """
     for path, campaign in change.campaigns.items():
         seeds = campaign.history.seeds
-        new = change.history.read(f"{path}/campaign.json") is None
-        if new and seeds is not None and seeds.data.get("registration") == "self":
-            if campaign.plan is not None and not campaign.plan["practice"]:
-                yield Problem(campaign.where("campaign.json"), "registered by itself alone")
+        alone = seeds is not None and seeds.data.get("registration") == "self"
+        counts = campaign.plan is not None and not campaign.plan["practice"]
+        if alone and counts and change.history.read(f"{path}/campaign.json") is None:
+            yield Problem(campaign.where("campaign.json"), "registered by itself alone")
 
 
 @rule("SUB006", "own-folder-only", ERROR, CHANGE)
@@ -108,7 +113,7 @@ def own_folder_only(change: ChangeView) -> Iterator[Problem]:
         Take everything else out of the change, and propose it for itself.
     """
     paths = [changed.path for changed in change.history.changes]
-    submitters = {path.split("/")[1] for path in paths if path.startswith(SUBMISSIONS)}
+    submitters = {path.split("/")[1] for path in paths if _is_submitted(path)}
     if not submitters:
         return
     allowed = ""
@@ -135,7 +140,7 @@ def submissions_stay(change: ChangeView) -> Iterator[Problem]:
         Restore the files from the base commit.
     """
     for changed in change.history.changes:
-        if not changed.path.startswith(SUBMISSIONS) or changed.status == "A":
+        if not _is_submitted(changed.path) or changed.status == "A":
             continue
         name = changed.path.rpartition("/")[2]
         if changed.status == "D":

@@ -205,7 +205,8 @@ def epoch_clock(run: RunView) -> Iterator[Problem]:
             yield Problem(run.log_path, "no throughput was measured", record.line)
         elif count is not None and epoch is not None and epoch in milliseconds:
             measured = count / throughput * 1000
-            if measured > milliseconds[epoch] + THROUGHPUT_SLACK_MS:
+            slack = THROUGHPUT_SLACK_MS + DRIFT_SHARE * measured
+            if measured > milliseconds[epoch] + slack:
                 yield Problem(
                     run.log_path,
                     f"epoch {epoch:g} took {milliseconds[epoch]:g} ms by its events, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.results import tree
 from fourmin.results.folder import JsonFile, list_folder, read_bytes
 from fourmin.rules.changes import ChangeView
+from fourmin.rules.foreign.check import check_foreign, load_foreign
 from fourmin.rules.registry import RULES
 from fourmin.rules.rule import CAMPAIGN, CHANGE, FOURMIN, RUN, SUBMISSION, TREE, WARNING, Finding
 from fourmin.rules.waivers import (
@@ -33,12 +34,15 @@ UNKNOWN = "unknown"
 class Checked:
     """Something that was checked: a path as the caller gave it, its kind, and whether it passed.
 
-    `kind` is run, campaign, submission or unknown (nothing there that this tool knows).
+    `kind` is run, campaign, submission, mlperf-run, mlperf-run-set, dawnbench-entry or unknown
+    (nothing there that this tool knows). `look_first` is the code of the error that a reviewer
+    should look at first, None without one.
     """
 
     path: str
     kind: str
     ok: bool
+    look_first: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Report:
         return {
             "ruleset": self.ruleset,
             "ok": self.ok,
-            "checked": [{"path": c.path, "kind": c.kind, "ok": c.ok} for c in self.checked],
+            "checked": [asdict(checked) for checked in self.checked],
             "findings": [finding.to_json() for finding in self.findings],
         }
 
@@ -85,7 +89,7 @@ def check(
     if not targets:
         raise FourminError(
             f"nothing to check in {', '.join(str(path) for path in paths)}",
-            "no campaign, run or submission lies there",
+            "no campaign, run, submission or result of MLPerf or DAWNBench lies there",
             "name the folder that `fourmin run` wrote, such as results/<campaign>",
         )
     views = {
@@ -93,7 +97,16 @@ def check(
         for target in targets
         if target.kind == tree.CAMPAIGN
     }
-    findings = [finding for target in targets for finding in _check_target(target, views)]
+    findings: list[Finding] = []
+    known: list[tree.Target] = []
+    for target in targets:
+        known.append(target)
+        if target.kind in tree.FOREIGN_KINDS:
+            found, runs = _check_foreign(target)
+            known += runs
+        else:
+            found = _check_target(target, views)
+        findings += found
     findings += _apply(TREE, list(views.values()), "")
     if base is not None:
         history = History.open(Path(paths[0]), base)
@@ -102,8 +115,8 @@ def check(
     digests = {path: view.digest for path, view in views.items()}
     findings = apply_waivers(findings, digests, load_waivers() if waivers is None else waivers)
     checked = [
-        Checked(target.path, target.kind, not any(f.fails for f in owned))
-        for target, owned in _owners(targets, findings)
+        Checked(target.path, target.kind, not any(f.fails for f in owned), look_first(owned))
+        for target, owned in _owners(known, findings)
     ]
     checked += [Checked(path, UNKNOWN, True) for path in unknown]
     return Report(CURRENT, tuple(checked), tuple(findings))
@@ -156,14 +169,48 @@ def _owners(
         yield target, by_path[target.path]
 
 
+LOOK_FIRST = ("CLK", "EVA", "CNV", "RUN", "DAT", "HYP", "SEE", "LOG", "PHY", "LED", "SYS")
+"""Groups in the order in which an error in them casts doubt on the number itself."""
+
+
+def look_first(findings: Iterable[Finding]) -> str | None:
+    """The code of the error to look at first; None without an error that stands."""
+    failing = [finding.code for finding in findings if finding.fails]
+    order = {group: index for index, group in enumerate(LOOK_FIRST)}
+    return min(failing, key=lambda code: (order.get(code[:3], len(order)), code), default=None)
+
+
+def _check_foreign(target: tree.Target) -> tuple[list[Finding], list[tree.Target]]:
+    """The findings of another benchmark's result, and its runs where they lie in own files."""
+    found = load_foreign(target)
+    runs = [
+        tree.Target(tree.MLPERF_RUN, target.folder, run.path)
+        for run in found.runs
+        if target.kind == tree.MLPERF_RUN_SET and found.judged
+    ]
+    return check_foreign(found, alone=target.kind == tree.MLPERF_RUN), runs
+
+
 def owner_of(path: str, owners: Collection[str]) -> str | None:
-    """The longest of `owners` that is `path` or a folder above it."""
+    """The longest of `owners` that is `path` or a folder above it; a table's is its description."""
+    if path.endswith(".tsv") and f"{path[:-4]}.json" in owners:
+        return f"{path[:-4]}.json"
     while path not in owners:
         parent = os.path.dirname(path)
         if parent == path:
             return None
         path = parent
     return path
+
+
+def by_target(report: Report) -> Iterator[tuple[Checked, list[Finding]]]:
+    """Each thing that was checked with its findings, which lie at its path or below."""
+    owned: dict[str, list[Finding]] = {checked.path: [] for checked in report.checked}
+    for finding in report.findings:
+        owner = owner_of(finding.path, owned)
+        owned[report.checked[0].path if owner is None else owner].append(finding)
+    for checked in report.checked:
+        yield checked, owned[checked.path]
 
 
 def check_campaign(

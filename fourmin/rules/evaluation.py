@@ -22,6 +22,8 @@ def _steps_used_up(run: RunView, epochs: int) -> bool:
     samples = run.facts.get("train_samples")
     if config is None or config.max_steps is None or type(samples) is not int:
         return False
+    if config.global_batch_size <= 0:
+        return False
     return epochs * config.steps_per_epoch(samples) >= config.max_steps
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fourmin.canonical import canonical_bytes, sha256_hex
-from fourmin.config import Configuration
+from fourmin.config import AUTO, Configuration, parse_settings
 from fourmin.errors import FourminError
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
@@ -21,7 +21,7 @@ def valid_configuration(campaign: CampaignView) -> Iterator[Problem]:
     What it checks
         Every field of `configuration` in campaign.json has a value that the tool accepts;
         configuration_digest is its SHA-256; preset, benchmark and division beside it agree with
-        it; the model is one of the benchmark's.
+        it, and so do the `settings`; the model is one of the benchmark's.
     Why it is bad
         A configuration that cannot have run did not run.
     Example
@@ -49,9 +49,26 @@ def valid_configuration(campaign: CampaignView) -> Iterator[Problem]:
             yield Problem(
                 path, f"{name} is {short(plan[name])} here, {short(configuration[name])} there"
             )
+    for message in _settings_not_taken(plan["settings"], configuration):
+        yield Problem(path, message)
     benchmark = campaign.benchmark
     if benchmark is not None and configuration["model"] not in benchmark.models:
         yield Problem(path, f"{short(configuration['model'])} is not a model of {benchmark.name}")
+
+
+def _settings_not_taken(settings: list[str], configuration: Mapping[str, Any]) -> Iterator[str]:
+    """Settings, as given by `--set`, that the configuration does not have."""
+    try:
+        given = parse_settings(settings)
+    except FourminError as error:
+        yield error.what
+        return
+    for name, value in given.items():
+        plain = list(value) if isinstance(value, tuple) else value
+        # What is left to the machine shows in the configuration as the machine decided.
+        taken = configuration.get(name)
+        if plain != AUTO and not same(plain, taken):
+            yield f"settings say {name}={short(plain)}, it is {short(taken)}"
 
 
 @rule("HYP002", "closed-division", ERROR, CAMPAIGN)

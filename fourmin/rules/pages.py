@@ -16,6 +16,8 @@ def page(rule: Rule, level: str = "#") -> str:
     parts = [f"{level} {rule.code} {rule.name} ({rule.severity})", rule.summary]
     for heading in HEADINGS:
         parts += [f"{level}# {heading}", rule.sections.get(heading, "")]
+    for source, text in rule.foreign:
+        parts.append(f"In files of {source}: {text}")
     return "\n\n".join(parts) + "\n"
 
 

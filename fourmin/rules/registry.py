@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fourmin.rules import (
     campaigns,
     changes,
@@ -19,9 +21,10 @@ from fourmin.rules import (
     seeds,
     system,
 )
+from fourmin.rules.foreign.table import JUDGES
 from fourmin.rules.rule import Rule
 
-RULES: tuple[Rule, ...] = (
+_OWN: tuple[Rule, ...] = (
     schema.strict_json,
     schema.schema,
     schema.unexpected_file,
@@ -46,6 +49,7 @@ RULES: tuple[Rule, ...] = (
     data.same_dataset,
     data.epoch_samples,
     data.order_samples,
+    campaigns.dataset_of_the_others,
     evaluation.evaluation_schedule,
     evaluation.evaluation_counts,
     evaluation.stops_at_target,
@@ -99,3 +103,14 @@ RULES: tuple[Rule, ...] = (
     changes.own_folder_only,
     changes.submissions_stay,
 )
+
+
+def _with_judges(rule: Rule) -> Rule:
+    """The rule with the other sources that it judges."""
+    foreign = tuple((judge.source, judge.text) for judge in JUDGES if judge.code == rule.code)
+    sources = tuple(dict.fromkeys((*rule.sources, *(source for source, _ in foreign))))
+    return replace(rule, sources=sources, foreign=foreign)
+
+
+RULES = tuple(_with_judges(rule) for rule in _OWN)
+"""All rules, with what they judge."""

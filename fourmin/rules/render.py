@@ -1,4 +1,4 @@
-"""A report as text, JSON or GitHub workflow annotations, by the format's name."""
+"""A report as text, JSON, GitHub workflow annotations, SARIF or JUnit, by the format's name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
-from fourmin.rules.engine import UNKNOWN, Checked, Report, owner_of
+from fourmin.rules.engine import UNKNOWN, Checked, Report, by_target
+from fourmin.rules.junit import as_junit
 from fourmin.rules.rule import ERROR, NOTE, SEVERITIES, WARNING, Finding
+from fourmin.rules.sarif import as_sarif
 from fourmin.text import printable
 
 MOST_ANNOTATIONS = 10
@@ -23,7 +25,7 @@ def as_json(report: Report) -> Iterator[str]:
 
 def as_text(report: Report) -> Iterator[str]:
     """A block for each thing that was checked, a line for each finding and its hint."""
-    for checked, findings in _by_target(report):
+    for checked, findings in by_target(report):
         yield f"{checked.kind} {printable(checked.path)}: {_verdict(checked, findings)}"
         for finding in findings:
             yield f"  {_line(finding)}"
@@ -53,18 +55,10 @@ FORMATS: dict[str, Callable[[Report], Iterator[str]]] = {
     "text": as_text,
     "json": as_json,
     "github": as_github,
+    "sarif": as_sarif,
+    "junit": as_junit,
 }
 """Each format's renderer, which yields lines."""
-
-
-def _by_target(report: Report) -> Iterator[tuple[Checked, list[Finding]]]:
-    """Each thing that was checked with its findings, which lie at its path or below."""
-    owned: dict[str, list[Finding]] = {checked.path: [] for checked in report.checked}
-    for finding in report.findings:
-        owner = owner_of(finding.path, owned)
-        owned[report.checked[0].path if owner is None else owner].append(finding)
-    for checked in report.checked:
-        yield checked, owned[checked.path]
 
 
 def _line(finding: Finding) -> str:
@@ -78,7 +72,9 @@ def _verdict(checked: Checked, findings: list[Finding]) -> str:
         return "nothing to check there"
     counts = Counter(finding.severity for finding in findings)
     told = [_count(counts[level], level) for level in SEVERITIES if counts[level]]
-    return ("ok" if checked.ok else "not valid") + (f" ({', '.join(told)})" if told else "")
+    verdict = ("ok" if checked.ok else "not valid") + (f" ({', '.join(told)})" if told else "")
+    several = sum(finding.fails for finding in findings) > 1
+    return f"{verdict}; look first at {checked.look_first}" if several else verdict
 
 
 def _closing(report: Report) -> str:
@@ -88,6 +84,9 @@ def _closing(report: Report) -> str:
     )
     counts = Counter(finding.severity for finding in report.findings)
     found = ", ".join(_count(counts[level], level) for level in SEVERITIES)
+    waived = sum(finding.waived is not None for finding in report.findings)
+    if waived:
+        found += f", {waived} of the errors waived"
     return f"Checked {checked} by ruleset {report.ruleset}: {found}."
 
 

@@ -60,6 +60,8 @@ class Problem:
     message: str
     line: int | None = None
     hint: str = ""
+    severity: str = ""
+    """Another severity than the rule's, where another benchmark's files are judged."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class Rule:
     scope: str
     sources: tuple[str, ...]
     check: Check
+    foreign: tuple[tuple[str, str], ...] = ()
+    """Sources of other benchmarks that the rule judges too, and what it looks at there."""
 
     @property
     def summary(self) -> str:
@@ -129,14 +133,16 @@ class Rule:
         """Whether the rule can judge files of `source`."""
         return source in self.sources
 
-    def findings(self, view: Any, fallback_path: str) -> Iterator[Finding]:
-        """What the rule finds in `view`.
+    def findings(
+        self, view: Any, fallback_path: str, check: Check | None = None
+    ) -> Iterator[Finding]:
+        """What the rule finds in `view`, with `check` in place of its own function if given.
 
         A rule that fails on somebody's file must not hide what the others find, so its failure
         is a finding too.
         """
         try:
-            for problem in self.check(view):
+            for problem in (check or self.check)(view):
                 yield self._finding(problem)
         except Exception as error:
             yield self._finding(
@@ -152,7 +158,7 @@ class Rule:
         return Finding(
             code=self.code,
             name=self.name,
-            severity=self.severity,
+            severity=problem.severity or self.severity,
             path=problem.path,
             line=problem.line,
             message=problem.message,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from fourmin.ledger.seeds import assign_seeds
+from fourmin.ledger.seeds import planned_seeds
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
 from fourmin.rules.compare import same, short
@@ -20,6 +20,7 @@ def assigned_seeds(campaign: CampaignView) -> Iterator[Problem]:
     What it checks
         The seeds in the ledger's seeds-assigned record are recomputed: the first four bytes of
         HKDF-SHA256 with the beacon as key, the campaign's digest and the run's number as info.
+        Practice may name its first seed, and then has that one and those after it.
     Why it is bad
         Some seeds reach the target epochs earlier. Who may choose them, wins with them.
     Example
@@ -31,7 +32,7 @@ def assigned_seeds(campaign: CampaignView) -> Iterator[Problem]:
     if record is None or plan is None or campaign.history.opening is None:
         return
     try:
-        seeds = assign_seeds(str(record.data.get("beacon")), campaign.digest, plan["runs"])
+        seeds = planned_seeds(plan, str(record.data.get("beacon")), campaign.digest)
     except ValueError:
         seeds = []
     if not same(record.data.get("seeds"), seeds):

@@ -16,6 +16,7 @@ from itertools import islice
 import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fourmin.datasets.manifest import Manifest
@@ -137,6 +138,7 @@ class Session:
                 topology,
                 hybrid_threshold=config.hybrid_threshold,
                 timeout_seconds=config.collective_timeout_seconds,
+                tuning=config.tuning,
             ),
             place.world_size,
             config.fusion_threshold,
@@ -188,9 +190,11 @@ class Session:
                 break
         if log:
             log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
+        exposed = self._exposed_on_all_ranks()
+        if log:
             log.point(keys.DATA_ORDER_DIGEST, self._order.hexdigest(), namespace=OWN,
                       samples_count=self._order.count)  # fmt: skip
-            self._log_communication(log)
+            self._log_communication(log, exposed)
             log.sync()
 
     def _open_data(self) -> None:
@@ -319,16 +323,33 @@ class Session:
                 [share.cpu().numpy() for share in shares], self._config.global_batch_size
             )
 
-    def _log_communication(self, log: EventLogWriter) -> None:
+    def _exposed_on_all_ranks(self) -> NDArray[np.float64]:
+        """Exposed communication time in milliseconds: a row for each rank, a column a step."""
+        own = torch.tensor(self._exposed_seconds, dtype=torch.float64, device=self._place.device)
+        rows = [torch.empty_like(own) for _ in range(self._place.world_size)]
+        dist.all_gather(rows, own)
+        return torch.stack(rows).cpu().numpy() * 1000
+
+    def _log_communication(self, log: EventLogWriter, exposed: NDArray[np.float64]) -> None:
+        """Log what the choice of algorithm and buckets did; all but the skew is of rank 0.
+
+        All ranks leave a reduction together, so the rank that came last waited least: the skew
+        of a step is the difference of the longest and the shortest wait. It needs no common clock.
+        """
         counters = self._reducer.counters
-        exposed = np.array(self._exposed_seconds) * 1000
+        skew = exposed.max(axis=0) - exposed.min(axis=0)
+        sent = sum(counters.bucket_bytes) if self._place.world_size > 1 else 0
         log.point(
             keys.COMMUNICATION,
             {
                 "algorithms": list(counters.bucket_algorithms),
                 "bucket_bytes": list(counters.bucket_bytes),
-                "exposed_ms_median": float(np.median(exposed)),
-                "exposed_ms_p95": float(np.percentile(exposed, 95)),
+                "buckets": len(counters.bucket_bytes),
+                "bytes": self._attempted * sent,
+                "exposed_ms_median": float(np.median(exposed[0])),
+                "exposed_ms_p95": float(np.percentile(exposed[0], 95)),
+                "skew_ms_median": float(np.median(skew)),
+                "skew_ms_p95": float(np.percentile(skew, 95)),
             },
             namespace=OWN,
         )

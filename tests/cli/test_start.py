@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -84,11 +85,11 @@ def test_help_takes_less_than_half_a_second(arguments: list[str]) -> None:
 
 
 def test_no_sub_module_below_training_is_imported_by_others() -> None:
-    """Only `training` imports torch, and only its own worker and `bench` import `training`."""
+    """Only `training` imports torch, and only its own worker, `bench` and `audit` import it."""
     import ast
 
     package = Path(__file__).resolve().parents[2] / "fourmin"
-    allowed = {"training", "bench"}
+    allowed = {"training", "bench", "audit.py"}
     for path in package.rglob("*.py"):
         if path.relative_to(package).parts[0] in allowed:
             continue
@@ -130,11 +131,12 @@ def test_errors_are_short_and_exit_with_2(
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    command = f"{sys.executable} -m fourmin rules | head -1"
+    command = f"{sys.executable} -m fourmin rules | true"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    # As every Unix filter: done before it noticed, or ended by SIGPIPE.
+    assert done.returncode in (0, 128 + signal.SIGPIPE), done.stderr
     assert done.stderr == ""
 
 

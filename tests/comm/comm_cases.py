@@ -15,6 +15,10 @@ from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_dig
 from fourmin.training.comm.base import AllReduce, Topology, build_all_reduce
 from fourmin.training.comm.fusion import GradientReducer
 
+TUNING = (
+    "0:native", "9:torus", "3000:halving-doubling", "20000:ring", "100000:hierarchical",
+)  # fmt: skip
+
 _built: dict[tuple[Any, ...], AllReduce] = {}
 
 
@@ -59,9 +63,10 @@ def algorithm(
     hybrid_threshold: int = 4096,
     pipeline_bytes: int = 1 << 22,
     timeout_seconds: float = 60.0,
+    tuning: tuple[str, ...] = TUNING,
 ) -> AllReduce:
     """The algorithm, kept: making process groups for every example would be slow."""
-    key = (name, group_size, hybrid_threshold, pipeline_bytes)
+    key = (name, group_size, hybrid_threshold, pipeline_bytes, tuning)
     if key not in _built:
         _built[key] = (
             BROKEN[name]()
@@ -72,6 +77,7 @@ def algorithm(
                 hybrid_threshold=hybrid_threshold,
                 timeout_seconds=timeout_seconds,
                 pipeline_bytes=pipeline_bytes,
+                tuning=tuning,
             )
         )
     return _built[key]

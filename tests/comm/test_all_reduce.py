@@ -16,6 +16,8 @@ from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.comm.ring import part_bounds
 
 GetWorld = Callable[[int], LocalWorld]
+SIZES = range(1, 9)
+GROUPED = ["hierarchical", "hybrid", "halving-doubling", "torus", "tuned"]
 DTYPES = ["float32", "float16", "bfloat16"]
 FROM_HYPOTHESIS = settings(
     max_examples=15,
@@ -38,16 +40,14 @@ def check(by_rank: list[list[dict[str, Any]]]) -> None:
         assert len({row["digest"] for row in rows}) == 1, f"{what}: ranks hold other bits"
 
 
-@pytest.mark.parametrize("size", range(1, 7))
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", ["native", "ring"])
 def test_flat_algorithms(world: GetWorld, name: str, size: int) -> None:
     check(world(size).run("sums", name=name, numels=sizes_for(size), dtypes=DTYPES))
 
 
-@pytest.mark.parametrize(
-    ("size", "group_size"), [(s, g) for s in range(1, 7) for g in range(1, s + 1)]
-)
-@pytest.mark.parametrize("name", ["hierarchical", "hybrid"])
+@pytest.mark.parametrize(("size", "group_size"), [(s, g) for s in SIZES for g in range(1, s + 1)])
+@pytest.mark.parametrize("name", GROUPED)
 def test_grouped_algorithms(world: GetWorld, name: str, size: int, group_size: int) -> None:
     rows = world(size).run(
         "sums", name=name, numels=sizes_for(size), dtypes=DTYPES, group_size=group_size
@@ -55,11 +55,14 @@ def test_grouped_algorithms(world: GetWorld, name: str, size: int, group_size: i
     check(rows)
 
 
-@pytest.mark.parametrize(("size", "group_size"), [(2, 2), (4, 2), (5, 3)])
-def test_hierarchical_in_many_pipeline_chunks(world: GetWorld, size: int, group_size: int) -> None:
+@pytest.mark.parametrize(("size", "group_size"), [(2, 2), (2, 1), (4, 2), (5, 3), (7, 2), (8, 3)])
+@pytest.mark.parametrize("name", ["hierarchical", "halving-doubling", "torus"])
+def test_many_pieces_on_their_way_at_once(
+    world: GetWorld, name: str, size: int, group_size: int
+) -> None:
     rows = world(size).run(
         "sums",
-        name="hierarchical",
+        name=name,
         numels=[1, 63, 64, 65, 2000],
         dtypes=["float32"],
         group_size=group_size,
@@ -69,7 +72,17 @@ def test_hierarchical_in_many_pipeline_chunks(world: GetWorld, size: int, group_
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "group_size"), [("ring", 3, 0), ("ring", 4, 0), ("hierarchical", 5, 2)]
+    ("name", "size", "group_size"),
+    [
+        ("ring", 3, 0),
+        ("ring", 4, 0),
+        ("hierarchical", 5, 2),
+        ("halving-doubling", 6, 3),
+        ("halving-doubling", 7, 4),
+        ("torus", 6, 2),
+        ("torus", 8, 5),
+        ("tuned", 4, 2),
+    ],
 )
 @FROM_HYPOTHESIS
 @given(numels=st.lists(st.integers(0, 3000), min_size=1, max_size=4))
@@ -82,7 +95,7 @@ def test_any_sequence_of_sizes(
     check(rows)
 
 
-@pytest.mark.parametrize("name", ["native", "ring", "hierarchical", "hybrid"])
+@pytest.mark.parametrize("name", ["native", "ring", *GROUPED])
 def test_the_same_bits_each_time(world: GetWorld, name: str) -> None:
     runs = [
         world(4).run("sums", name=name, numels=[4097], dtypes=["float32"], group_size=2)

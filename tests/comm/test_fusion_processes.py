@@ -14,7 +14,15 @@ from local_world import LocalWorld
 
 GetWorld = Callable[[int], LocalWorld]
 GetFragile = Callable[[int, float], LocalWorld]
-ALGORITHMS = ["native", "ring", "hierarchical", "hybrid"]
+ALGORITHMS = [
+    "native",
+    "ring",
+    "hierarchical",
+    "hybrid",
+    "halving-doubling",
+    "torus",
+    "tuned",
+]
 SAMPLES = 12
 
 

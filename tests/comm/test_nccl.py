@@ -16,7 +16,15 @@ pytestmark = pytest.mark.gpu
 GPUS = torch.cuda.device_count()
 needs_one = pytest.mark.skipif(GPUS < 1, reason="needs a GPU")
 needs_two = pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
-ALGORITHMS = ["native", "ring", "hierarchical", "hybrid"]
+ALGORITHMS = [
+    "native",
+    "ring",
+    "hierarchical",
+    "hybrid",
+    "halving-doubling",
+    "torus",
+    "tuned",
+]
 
 
 @pytest.fixture(scope="module")

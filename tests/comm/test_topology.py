@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from fourmin.errors import FourminError
 from fourmin.training.comm.base import Topology, build_all_reduce, known_algorithms
 from fourmin.training.comm.hybrid import HybridAllReduce
+from fourmin.training.comm.tuned import TunedAllReduce
 
 
 def test_group_size_zero_is_the_node() -> None:
@@ -93,7 +94,28 @@ def test_unknown_algorithm_lists_the_known_ones() -> None:
 @pytest.mark.parametrize("name", known_algorithms())
 def test_a_registered_name_is_the_name_of_the_algorithm(name: str) -> None:
     topology = Topology.build(0, 1, 1)
-    assert build_all_reduce(name, topology, hybrid_threshold=0, timeout_seconds=1).name == name
+    built = build_all_reduce(
+        name, topology, hybrid_threshold=0, timeout_seconds=1, tuning=("0:torus",)
+    )
+    assert built.name == name
+
+
+def test_tuned_without_a_table_is_refused() -> None:
+    with pytest.raises(FourminError, match="no algorithm for every size"):
+        build_all_reduce("tuned", Topology.build(0, 1, 1), hybrid_threshold=0, timeout_seconds=1)
+
+
+def test_tuned_takes_the_algorithm_of_the_size() -> None:
+    tuned = build_all_reduce(
+        "tuned",
+        Topology.build(0, 1, 1),
+        hybrid_threshold=0,
+        timeout_seconds=1,
+        tuning=("0:torus", "1000:ring", "5000:native"),
+    )
+    assert isinstance(tuned, TunedAllReduce)
+    chosen = [tuned.choose(size).name for size in (0, 999, 1000, 4999, 5000, 1 << 40)]
+    assert chosen == ["torus", "torus", "ring", "ring", "native", "native"]
 
 
 @pytest.mark.parametrize(("threshold", "seconds"), [(-1, 1.0), (0, 0.0)])

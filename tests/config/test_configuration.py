@@ -38,7 +38,7 @@ def test_the_digest_is_the_sha256_of_canonical_json_and_changes_with_every_field
     assert digits.digest() == hashlib.sha256(rfc8785.dumps(digits.to_json())).hexdigest()
     changed = {
         str: "other", int: 12345, float: 0.123, bool: None, int | None: 7,
-        tuple[float, ...]: (1.0, 2.0, 3.5),
+        tuple[float, ...]: (1.0, 2.0, 3.5), tuple[str, ...]: ("0:ring",),
     }  # fmt: skip
     for field in dataclasses.fields(digits):
         old = getattr(digits, field.name)

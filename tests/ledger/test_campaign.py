@@ -179,6 +179,30 @@ def test_a_folder_that_is_no_campaign(tmp_path: Path) -> None:
         Campaign(tmp_path)
 
 
+def test_a_registered_campaign_gets_its_seeds_from_the_merge(tmp_path: Path) -> None:
+    clock, story = Clock(), Story(runs=2, practice=True)
+    with _deterministic(clock, story):
+        campaign = Campaign.register(tmp_path, _plan(story))
+        assert not campaign.has_seeds
+        assert _errors(campaign.folder) == []
+        campaign.assign_registered_seeds("12" * 20)
+    assert campaign.has_seeds
+    assert campaign.entries[1].data == {
+        "beacon": "12" * 20,
+        "registration": "registered",
+        "seeds": assign_seeds("12" * 20, campaign.digest, 2),
+    }
+    assert _errors(campaign.folder) == []
+
+
+def test_an_abandoned_campaign_has_ended_and_shows(campaign: Campaign) -> None:
+    campaign.intend(campaign.slots()[0])
+    campaign.abandon("the disk failed")
+    assert Campaign(campaign.folder).closed
+    assert _errors(campaign.folder) == []
+    assert "RUN007" in [f.code for f in check_campaign(campaign.folder, "")]
+
+
 def test_campaigns_of_one_plan_differ_in_name_and_seeds(tmp_path: Path) -> None:
     first, second = (Campaign.create(tmp_path, _plan(Story())) for _ in range(2))
     assert first.folder != second.folder

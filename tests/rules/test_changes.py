@@ -104,12 +104,20 @@ def test_the_base_may_have_moved_on(root: Path) -> None:
 
 def test_no_submission_is_touched(root: Path) -> None:
     (root / "rules" / "waivers.toml").write_text("# by a maintainer\n")
+    (root / "submissions" / "README.md").write_text("how to submit\n")
     _commit(root)
     assert _errors(root) == set()
 
 
 @pytest.mark.parametrize(
-    "path", ["rules/waivers.toml", "fourmin/rules.py", "submissions/other/box/notes.txt", "a b"]
+    "path",
+    [
+        "rules/waivers.toml",
+        "fourmin/rules.py",
+        "submissions/other/box/notes.txt",
+        "submissions/README.md",
+        "a b",
+    ],
 )
 def test_something_else_with_it(root: Path, path: str) -> None:
     _next(root)

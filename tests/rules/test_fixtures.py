@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -51,7 +53,8 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def _build(case: dict[str, Any], base: Any, tmp_path: Path) -> Path:
-    assert set(case) <= {"why", "story", "tree", "edits", "reseal", "path", "line", "lone"}
+    known = {"why", "story", "tree", "change", "edits", "reseal", "path", "line", "lone"}
+    assert set(case) <= known
     folder = tmp_path / "campaign"
     if "tree" in case:
         _plant(case["tree"], base, folder)
@@ -61,7 +64,22 @@ def _build(case: dict[str, Any], base: Any, tmp_path: Path) -> Path:
     steps = case.get("reseal", [])
     if steps:
         reseal(folder, STEPS if steps == "all" else steps)
+    if "change" in case:
+        _commit(folder)
+        _plant(case["change"].get("tree", {}), base, folder)
+        apply(folder, case["change"].get("edits", []))
+        for place in case["change"].get("reseal", []):
+            reseal(folder / place)
     return folder
+
+
+def _commit(root: Path) -> None:
+    """A repository whose branch `main` holds what is there."""
+    who = {f"GIT_{role}_{what}": "a" for role in ("AUTHOR", "COMMITTER")
+           for what in ("NAME", "EMAIL")}  # fmt: skip
+    for arguments in (["init", "--quiet", "--initial-branch", "main"], ["add", "--all"],
+                      ["commit", "--quiet", "--message", "base"]):  # fmt: skip
+        subprocess.run(["git", *arguments], cwd=root, env=os.environ | who, check=True)
 
 
 def _plant(tree: dict[str, Any], base: Any, root: Path) -> None:
@@ -84,7 +102,7 @@ def _findings(case: dict[str, Any], folder: Path) -> list[Finding]:
         shutil.copytree(folder / case["lone"], target)
     else:
         return check_campaign(folder, "")
-    findings = check([target], waivers=()).findings
+    findings = check([target], base="main" if "change" in case else None, waivers=()).findings
     return [replace(f, path=f.path.removeprefix(f"{root}/")) for f in findings]
 
 
@@ -144,6 +162,16 @@ def test_every_rule_of_a_group_is_registered() -> None:
 def test_every_rule_has_a_fixture_and_every_fixture_a_rule() -> None:
     assert {path.stem for path in FIXTURES.glob("*.json")} == set(RULES)
     assert all(_load(code)["failing"] for code in RULES)
+
+
+def test_rules_md_is_written_where_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / pages.CURRENT).mkdir()
+    monkeypatch.setattr(pages, "rulesets_folder", lambda: tmp_path)
+    pages.main()
+    written = Path(capsys.readouterr().out.strip())
+    assert written.read_text() == pages.all_pages()
 
 
 def test_rules_md_is_up_to_date() -> None:

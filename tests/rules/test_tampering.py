@@ -28,6 +28,12 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> CampaignView:
+    folder = tmp_path_factory.mktemp("digits")
+    return load_campaign(make_campaign(folder, runs=2, practice=True, epochs=2), "")
+
+
+@pytest.fixture(scope="module")
 def loaded(campaign: Path) -> CampaignView:
     view = load_campaign(campaign, "")
     assert [f for f in check_view(view) if f.severity == ERROR] == []
@@ -46,15 +52,15 @@ def _errors_at(findings: list[Finding], name: str) -> list[str]:
     return [f.code for f in findings if f.severity == ERROR and f.path == name]
 
 
-def test_every_digit_of_every_file(loaded: CampaignView) -> None:
+def test_every_digit_of_every_file(small: CampaignView) -> None:
     tried: Counter[str] = Counter()
-    for name, data in loaded.files.items():
+    for name, data in small.files.items():
         if data is None:
             continue
         for at in _digits(data):
             digit = b"%d" % ((data[at] - 48 + 1 + at % 9) % 10)
             assert digit != data[at : at + 1]
-            view = _changed(loaded, name, data[:at] + digit + data[at + 1 :])
+            view = _changed(small, name, data[:at] + digit + data[at + 1 :])
             assert _errors_at(check_view(view, select=VOUCHING), name), (name, at)
             tried[name.rpartition("/")[2]] += 1
     assert set(tried) == {"campaign.json", "ledger.jsonl", "summary.json", "events.log",
@@ -151,6 +157,24 @@ def test_a_deleted_file(campaign: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(campaign, tmp_path / "c")
     (tmp_path / "c" / name).unlink()
     assert _errors_at(check_campaign(tmp_path / "c", ""), name)
+
+
+def test_every_file_taken_away_emptied_or_replaced_by_another(loaded: CampaignView) -> None:
+    for name in loaded.files:
+        without = {other: data for other, data in loaded.files.items() if other != name}
+        assert _errors_at(check_view(CampaignView("", without, loaded.folders)), name)
+        assert _errors_at(check_view(_changed(loaded, name, b"")), name)
+        for data in loaded.files.values():
+            if data is not None and data != loaded.files[name]:
+                assert _errors_at(check_view(_changed(loaded, name, data), select=VOUCHING), name)
+
+
+def test_every_file_under_another_name(loaded: CampaignView) -> None:
+    for name, data in loaded.files.items():
+        for other in (f"{name}.bak", f"{name}.pending", f"run-9/{name.rpartition('/')[2]}"):
+            folders = (*loaded.folders, "run-9") if other.startswith("run-9/") else loaded.folders
+            view = CampaignView("", {**loaded.files, other: data}, folders)
+            assert [f for f in check_view(view) if f.severity == ERROR], other
 
 
 def test_every_ledger_line_dropped(loaded: CampaignView) -> None:

@@ -62,35 +62,14 @@ def test_the_last_line_of_json_is_the_result(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
     """Same seed, same machine: same order, weights, losses and accuracies, to the last bit."""
-    import os
-
-    from fourmin.launch import load_launcher
-    from fourmin.launch.execute import execute
-    from fourmin.ledger.campaign import Campaign
-    from fourmin.ledger.lock import CampaignLock
-    from fourmin.plan import Request, prepare
-
-    class Silent:
-        def __getattr__(self, name: str) -> object:
-            return lambda *_: None
-
-    os.environ["XDG_STATE_HOME"] = str(tmp_path)
-    request = Request(
-        preset="digits",
-        practice=True,
-        runs=1,
-        results_dir=tmp_path,
-        options={"max_steps": 24, "procs_per_node": 2},
-        settings=("device=cpu",),
-    )
-    prepared = prepare(request)
     outcomes = []
-    for _ in range(2):
-        campaign = Campaign.create(tmp_path, prepared.plan)
-        campaign.entries[1].data["seeds"][0] = 20181  # a seed of our own, for this test only
-        with CampaignLock(campaign.folder):
-            execute(campaign, prepared.materials, load_launcher("local"), Silent())
-        outcomes.append(json.loads((campaign.folder / "run-1/result.json").read_bytes()))
+    for name in ("a", "b"):
+        process = fourmin(
+            "run", *STEPS, "--runs", "1", "--seed", "20181", "--results-dir", str(tmp_path / name),
+            state=tmp_path,
+        )  # fmt: skip
+        assert "checked: valid" in process.stdout, process.stderr
+        outcomes += results(tmp_path / name)
     first, second = outcomes
     assert first["seed"] == second["seed"] == 20181
     for name in ("initial_weights_digest", "data_order_digest", "first_losses", "quality"):
@@ -104,6 +83,7 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
         (["--set", "learning=1"], "unknown --set key 'learning'"),
         (["--runs", "3"], "--runs needs --practice"),
         (["--max-steps", "3"], "--max-steps needs --practice"),
+        (["--seed", "3"], "--seed needs --practice"),
         (["--procs-per-node", "3"], "cannot be shared equally by 3 workers"),
         (["--set", "momentum=0.1"], "the closed division does not allow"),
         (["--set", "threads=1", "--set", "threads=2"], "given twice"),

@@ -97,7 +97,7 @@ class Story:
     practice: bool = False
     benchmark: str = "digits"
     """`digits` or `resnet50`."""
-    epochs: int | Sequence[int] = 4
+    epochs: int | Sequence[int] = 12
     """Epochs until the target, one number or one for each run: those of an evaluation."""
     not_converged: Collection[int] = ()
     """Runs that end with their schedule, without the target."""
@@ -215,7 +215,7 @@ def _tell(campaign: Campaign, story: Story, clock: Clock) -> bool:
             attempt = campaign.intend(slot)
         killed = slot.run == story.killed_in
         with _log(campaign, slot, clock) as log:
-            _run(log, campaign, slot, attempt, story, clock)
+            play_run(log, campaign, slot, attempt, story, clock)
         if killed:
             return False
         clock.pass_ms(40)
@@ -287,7 +287,7 @@ def _hyperparameters(config: Configuration, dataset: Mapping[str, Any]) -> dict[
     }
 
 
-def _run(
+def play_run(
     log: EventLogWriter,
     campaign: Campaign,
     slot: Slot,
@@ -295,6 +295,7 @@ def _run(
     story: Story,
     clock: Clock,
 ) -> None:
+    """What rank 0 logs in one run; `campaign.start` is called where the clock may start."""
     chance = random.Random(slot.seed)
     clock.pass_ms(900 + chance.random() * 50)
     _begin(log, campaign, slot, attempt, story)

@@ -21,9 +21,12 @@ _MODULES = {
     "ring": "fourmin.training.comm.ring",
     "hierarchical": "fourmin.training.comm.hierarchical",
     "hybrid": "fourmin.training.comm.hybrid",
+    "halving-doubling": "fourmin.training.comm.halving_doubling",
+    "torus": "fourmin.training.comm.torus",
+    "tuned": "fourmin.training.comm.tuned",
 }
 
-DEFAULT_PIPELINE_BYTES = 4 * 1024 * 1024
+DEFAULT_PIPELINE_BYTES = 512 * 1024
 
 
 class CommunicationError(FourminError):
@@ -133,11 +136,13 @@ class AllReduceOptions:
 
     ``hybrid_threshold`` and ``pipeline_bytes`` are in bytes; ``timeout`` is that of the process
     groups an algorithm makes for itself (torch does not inherit it from the default group).
+    ``tuning`` is the table of ``tuned``, see ``fourmin.tuning``.
     """
 
     hybrid_threshold: int
     pipeline_bytes: int
     timeout: timedelta
+    tuning: tuple[str, ...] = ()
 
 
 class _Module(Protocol):
@@ -156,6 +161,7 @@ def build_all_reduce(
     hybrid_threshold: int,
     timeout_seconds: float,
     pipeline_bytes: int = DEFAULT_PIPELINE_BYTES,
+    tuning: tuple[str, ...] = (),
 ) -> AllReduce:
     """Make the algorithm called ``name``.
 
@@ -163,11 +169,6 @@ def build_all_reduce(
     make process groups of their own. Raises FourminError for an unknown name or for values
     that make no sense.
     """
-    if name not in _MODULES:
-        raise FourminError(
-            f"unknown all-reduce algorithm {name!r}",
-            next_step="choose one of " + list_names(known_algorithms()),
-        )
     if hybrid_threshold < 0:
         raise FourminError(
             f"--hybrid-threshold {hybrid_threshold} is negative", next_step="give bytes, 0 or more"
@@ -179,7 +180,19 @@ def build_all_reduce(
         )
     if pipeline_bytes < 1:
         raise ValueError(f"pipeline_bytes must be positive, not {pipeline_bytes}")
-    options = AllReduceOptions(hybrid_threshold, pipeline_bytes, timedelta(seconds=timeout_seconds))
+    options = AllReduceOptions(
+        hybrid_threshold, pipeline_bytes, timedelta(seconds=timeout_seconds), tuning
+    )
+    return build_with_options(name, topology, options)
+
+
+def build_with_options(name: str, topology: Topology, options: AllReduceOptions) -> AllReduce:
+    """Make the algorithm called ``name``; options are checked already. See build_all_reduce."""
+    if name not in _MODULES:
+        raise FourminError(
+            f"unknown all-reduce algorithm {name!r}",
+            next_step="choose one of " + list_names(known_algorithms()),
+        )
     module = cast(_Module, importlib.import_module(_MODULES[name]))
     return module.build(topology, options)
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from fourmin.training.comm.base import AllReduceOptions, Topology, require_flat
+from fourmin.training.comm.rounds import Rounds, Scratch, receive, run, send
 
 
 class RingAllReduce:
@@ -27,51 +27,41 @@ class RingAllReduce:
         self, ranks: Sequence[int], rank: int, group: dist.ProcessGroup | None = None
     ) -> None:
         """``ranks`` are global ranks in ring order; ``group`` (None: all) must hold them all."""
-        self._size = len(ranks)
-        self._position = ranks.index(rank)
-        self._right = ranks[(self._position + 1) % self._size]
-        self._left = ranks[(self._position - 1) % self._size]
+        self._ranks = tuple(ranks)
+        self._rank = rank
         self._group = group
-        self._scratch: Tensor | None = None
+        self._scratch = Scratch()
 
     def all_reduce(self, tensor: Tensor) -> None:
         """See ``base.AllReduce.all_reduce``; sums over the ranks of this ring."""
         require_flat(tensor)
-        if self._size == 1 or not tensor.numel():
+        if len(self._ranks) == 1 or not tensor.numel():
             return
-        parts = [tensor[start:end] for start, end in part_bounds(tensor.numel(), self._size)]
-        scratch = self._scratch_like(tensor, max(part.numel() for part in parts))
-        at = self._position
-        for step in range(self._size - 1):
-            mine = parts[(at - step - 1) % self._size]
-            incoming = scratch[: mine.numel()]
-            self._exchange(parts[(at - step) % self._size], incoming)
-            mine.add_(incoming)
-        for step in range(self._size - 1):
-            self._exchange(parts[(at + 1 - step) % self._size], parts[(at - step) % self._size])
+        run(self._rounds, [tensor], self._group)
 
-    def _exchange(self, outgoing: Tensor, incoming: Tensor) -> None:
-        # Neighbours cut the tensor alike, so both sides of an empty message leave it out.
-        messages = []
-        if outgoing.numel():
-            messages.append(dist.P2POp(dist.isend, outgoing, self._right, self._group))
-        if incoming.numel():
-            messages.append(dist.P2POp(dist.irecv, incoming, self._left, self._group))
-        if messages:
-            for work in dist.batch_isend_irecv(messages):
-                work.wait()
+    def _rounds(self, tensor: Tensor) -> Rounds:
+        return ring_rounds(tensor, self._ranks, self._rank, self._scratch)
 
-    def _scratch_like(self, tensor: Tensor, numel: int) -> Tensor:
-        kept = self._scratch
-        if (
-            kept is None
-            or kept.numel() < numel
-            or kept.dtype != tensor.dtype
-            or kept.device != tensor.device
-        ):
-            kept = torch.empty(numel, dtype=tensor.dtype, device=tensor.device)
-            self._scratch = kept
-        return kept
+
+def ring_rounds(tensor: Tensor, ranks: Sequence[int], rank: int, scratch: Scratch) -> Rounds:
+    """Sum ``tensor`` over ``ranks`` (global, in ring order), seen from ``rank``: 2(p - 1) rounds.
+
+    Neighbours cut the tensor alike, so both sides of an empty message leave it out.
+    """
+    size = len(ranks)
+    at = ranks.index(rank)
+    right, left = ranks[(at + 1) % size], ranks[(at - 1) % size]
+    parts = [tensor[start:end] for start, end in part_bounds(tensor.numel(), size)]
+    buffer = scratch.take(tensor, max(part.numel() for part in parts))
+    for step in range(size - 1):
+        mine = parts[(at - step - 1) % size]
+        incoming = buffer[: mine.numel()]
+        yield [*receive(left, incoming), *send(right, parts[(at - step) % size])]
+        mine.add_(incoming)
+    scratch.give(buffer)
+    for step in range(size - 1):
+        incoming = parts[(at - step) % size]
+        yield [*receive(left, incoming), *send(right, parts[(at + 1 - step) % size])]
 
 
 def part_bounds(numel: int, parts: int) -> list[tuple[int, int]]:

@@ -1,0 +1,222 @@
+"""`fourmin bench allreduce`: start the measuring workers, and read what they found.
+
+Bandwidths are those of nccl-tests: the algorithm bandwidth is bytes over time, the bus bandwidth
+that times 2(p - 1)/p for p ranks, which is what each rank must at least send and receive, so that
+it can be held against the speed of the hardware whatever p is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fourmin.errors import FourminError
+from fourmin.launch.local import LocalWorkers
+from fourmin.system.hardware import usable_gpus
+from fourmin.system.software import installed_version
+
+LEAST_SIZE = 1 << 10
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_MEMORY_FACTOR = 2.5
+"""Bytes that a worker needs for each byte of the largest tensor: buffers, and the backend's."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured: on this machine, `workers` processes (0: one for each GPU or core)."""
+
+    max_size: int = 1 << 30
+    factor: int = 4
+    iterations: int = 20
+    seconds: float = 20.0
+    workers: int = 0
+    group_size: int = 0
+    device: str = "auto"
+    dtype: str = "float32"
+
+
+def parse_size(text: str) -> int:
+    """Bytes, from such as 65536, 64KiB or 1GiB. Raises FourminError."""
+    match = re.fullmatch(r"([0-9]+) ?([KMG]iB|B?)", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise FourminError(f"size {text!r} makes no sense", next_step="such as 65536, 64KiB, 1GiB")
+    return int(match[1]) * _UNITS[match[2].upper()]
+
+
+def format_size(nbytes: int) -> str:
+    """Such as 64 KiB; plain bytes where no unit divides them."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if nbytes and nbytes % unit == 0:
+            return f"{nbytes // unit} {name}"
+    return f"{nbytes} B"
+
+
+def sizes(max_size: int, factor: int) -> tuple[int, ...]:
+    """1 KiB, then `factor` times as much each, up to `max_size`. Raises FourminError."""
+    if factor < 2:
+        raise FourminError(f"--factor {factor} does not grow", next_step="2 or more")
+    if max_size < LEAST_SIZE:
+        raise FourminError(f"--max-size {max_size} is below the smallest size, {LEAST_SIZE} bytes")
+    found = []
+    size = LEAST_SIZE
+    while size <= max_size:
+        found.append(size)
+        size *= factor
+    return tuple(found)
+
+
+def measure(options: Options) -> dict[str, Any]:
+    """Run it; the content of the JSON file.
+
+    Raises FourminError for options that cannot work here, or when the workers fail.
+    """
+    plan, workers = _plan(options)
+    with tempfile.TemporaryDirectory(prefix="fourmin-bench-") as folder:
+        plan_path, result_path = Path(folder) / "plan.json", Path(folder) / "result.json"
+        plan_path.write_text(json.dumps(plan))
+        _run(workers, [str(plan_path), str(result_path)], Path(folder))
+        return with_bandwidths(json.loads(result_path.read_text()))
+
+
+def with_bandwidths(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The workers' result, and the bandwidths of each row in GB/s (10^9 bytes a second)."""
+    share = 2 * (result["workers"] - 1) / result["workers"]
+    rows = []
+    for row in result["rows"]:
+        speed = row["bytes"] / row["milliseconds"] / 1e6
+        rows.append(
+            {
+                **row,
+                "algorithm_bandwidth": speed,
+                "bus_bandwidth": speed * share,
+                # A wrong sum ends the measurement; no row is left of it.
+                "correct": True,
+            }
+        )
+    return {"schema_version": 1, **result, "rows": rows}
+
+
+def table_lines(result: Mapping[str, Any]) -> list[str]:
+    """The rows as text; the fastest algorithm of each size has a star."""
+    lines = [
+        f"{result['workers']} workers ({result['backend']}, {result['device']}), groups of "
+        f"{result['group_size'] or result['workers_per_node']}, {result['dtype']}; "
+        "time of the slowest rank, bandwidths in GB/s",
+        "",
+        f"{'size':>9}  {'algorithm':<17} {'median ms':>11} {'least':>10} {'most':>10}"
+        f" {'algorithm':>10} {'bus':>8}  sum",
+    ]
+    fastest = {
+        row["bytes"]: min(
+            (other["milliseconds"], other["algorithm"])
+            for other in result["rows"]
+            if other["bytes"] == row["bytes"]
+        )[1]
+        for row in result["rows"]
+    }
+    before = None
+    for row in result["rows"]:
+        size = "" if row["bytes"] == before else format_size(row["bytes"])
+        before = row["bytes"]
+        star = "*" if fastest[row["bytes"]] == row["algorithm"] else ""
+        lines.append(
+            f"{size:>9}  {row['algorithm'] + star:<17} {row['milliseconds']:>11.3f}"
+            f" {row['least']:>10.3f} {row['most']:>10.3f} {row['algorithm_bandwidth']:>10.3f}"
+            f" {row['bus_bandwidth']:>8.3f}  {'ok' if row['correct'] else 'WRONG'}"
+        )
+    entries = ", ".join(result["tuning"])
+    return [
+        *lines,
+        "",
+        f"tuned: {entries}",
+        f"hybrid threshold: {result['hybrid_threshold']} bytes",
+    ]
+
+
+def _plan(options: Options) -> tuple[dict[str, Any], int]:
+    if installed_version("torch") is None:
+        raise FourminError("measuring needs torch, not installed here", "",
+                           "pip install 'fourmin[train]'")  # fmt: skip
+    gpus = usable_gpus()
+    device = options.device if options.device != "auto" else ("cuda" if gpus else "cpu")
+    if device not in ("cpu", "cuda"):
+        raise FourminError(f"--device {device} is not known", next_step="auto, cpu or cuda")
+    most = gpus if device == "cuda" else len(os.sched_getaffinity(0))
+    workers = options.workers or most
+    if device == "cuda" and workers > gpus:
+        raise FourminError(f"{workers} workers on GPUs, but {gpus} can be used here",
+                           next_step=f"--procs {gpus}, or --device cpu")  # fmt: skip
+    if workers < 2:
+        raise FourminError(f"{workers} worker has nobody to sum with",
+                           next_step="--procs 2, or more")  # fmt: skip
+    if not 0 <= options.group_size <= workers:
+        raise FourminError(f"--group-size {options.group_size} does not fit {workers} workers",
+                           next_step=f"1 to {workers}; 0 stands for all of them")  # fmt: skip
+    if options.iterations < 1:
+        raise FourminError(f"--iterations {options.iterations}: at least 1 is needed")
+    if options.dtype not in ("float32", "float16", "bfloat16"):
+        raise FourminError(f"--dtype {options.dtype} is not known",
+                           next_step="float32, float16 or bfloat16")  # fmt: skip
+    measured = sizes(options.max_size, options.factor)
+    plan = {
+        "sizes": measured,
+        "device": device,
+        "group_size": options.group_size,
+        "dtype": options.dtype,
+        "iterations": options.iterations,
+        "seconds": options.seconds,
+    }
+    if device == "cpu":
+        _check_memory(measured[-1], workers)
+    return plan, workers
+
+
+def _check_memory(largest: int, workers: int) -> None:
+    needed = _MEMORY_FACTOR * largest * workers
+    found = re.search(r"^MemAvailable: +([0-9]+) kB", Path("/proc/meminfo").read_text(), re.M)
+    if found is None or needed <= (available := int(found[1]) * 1024):
+        return
+    raise FourminError(
+        f"{format_size(largest)} on {workers} workers needs about {needed / 2**30:.1f} GiB",
+        f"{available / 2**30:.1f} GiB of memory are free here",
+        "a smaller --max-size, such as 64MiB, or fewer --procs",
+    )
+
+
+def _run(workers: int, arguments: list[str], folder: Path) -> None:
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        f"--nproc-per-node={workers}", "--max-restarts=0",
+        "--module", "fourmin.training.comm.measure", *arguments,
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "PYTHONSAFEPATH": "1",
+        "TORCHELASTIC_ERROR_FILE": str(folder / "error.json"),
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+    with (folder / "output").open("w+b") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        started = LocalWorkers(process, output)
+        try:
+            code = process.wait()
+        finally:
+            started.kill([])
+        if code:
+            text = started.output().strip().splitlines()
+            raise FourminError(
+                "the measuring workers failed", "\n".join(text[-15:]), "see their output above"
+            )

@@ -1,0 +1,295 @@
+"""What the importers make of somebody else's files: runs and run sets in this project's model."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fourmin.canonical import JSON
+from fourmin.log import keys
+from fourmin.log.reader import EventLog
+from fourmin.log.timeline import Evaluation, Interval, Timeline
+from fourmin.results.importers.rounds import Round, round_of_log
+from fourmin.results.rcp import Convergence, mean_epochs, references
+from fourmin.results.run_result import ABORTED, CONVERGED, NOT_CONVERGED
+from fourmin.results.scoring import Score, score
+from fourmin.results.statistics import mean
+from fourmin.ruleset import CURRENT
+
+MLPERF = "mlperf"
+DAWNBENCH = "dawnbench"
+BENCHMARK = "resnet50"
+"""This project's name of the benchmark that MLPerf calls `resnet`."""
+MLPERF_BENCHMARK = "resnet"
+TRAIN_SAMPLES = 1_281_167
+EVAL_SAMPLES = 50_000
+TOP5_TARGET = 0.93
+"""DAWNBench's target on ImageNet."""
+_MS_A_MINUTE = 60_000
+_MOST_CHIPS = 10**9
+_WHOLE = re.compile(r"\s*[0-9]{1,9}(?:\.0*)?\s*\Z", re.ASCII)
+
+
+class ForeignRun:
+    """One run of another benchmark: its log as a timeline, and what follows from it.
+
+    `path` is how findings name the log. `round` is MLPerf's, None for DAWNBench.
+    """
+
+    def __init__(
+        self, source: str, path: str, log: EventLog, of_round: Round | None = None
+    ) -> None:
+        self.source = source
+        self.path = path
+        self.log = log
+        self.timeline = Timeline.from_log(log)
+        if of_round is None and source == MLPERF:
+            of_round = round_of_log(self.timeline)
+        self.round = of_round
+
+    @property
+    def log_path(self) -> str:
+        """The same as `path`: a foreign run is its log."""
+        return self.path
+
+    @cached_property
+    def benchmark(self) -> str:
+        """The benchmark as MLPerf names it; `resnet` where a log of v0.5 says so."""
+        named = self.timeline.value(keys.SUBMISSION_BENCHMARK)
+        if named is None and self.log.records:
+            named = self.log.records[0].metadata.get("benchmark")
+        return "" if named is None else str(named)
+
+    @property
+    def submitter(self) -> str:
+        """The organisation in the log; empty where it names none."""
+        value = self.timeline.value(keys.SUBMISSION_ORG)
+        return value if isinstance(value, str) else ""
+
+    @cached_property
+    def division(self) -> str:
+        """The division in the log; `closed` where it names none, as v0.5 never did."""
+        value = self.timeline.value(keys.SUBMISSION_DIVISION)
+        return value if isinstance(value, str) and value else "closed"
+
+    @property
+    def closed(self) -> bool:
+        """Whether the closed division's limits apply."""
+        return self.source == MLPERF and self.division != "open"
+
+    @property
+    def target(self) -> float:
+        """The accuracy to reach, as a fraction."""
+        return TOP5_TARGET if self.round is None else self.round.quality_target
+
+    @cached_property
+    def crossing(self) -> Evaluation | None:
+        """The first evaluation that reached the target."""
+        return self.timeline.first_reaching(self.target)
+
+    @cached_property
+    def minutes(self) -> float | None:
+        """From run_start to run_stop, in minutes; None where the log has not both."""
+        milliseconds = self.timeline.time_to_train_ms
+        return None if milliseconds is None else milliseconds / _MS_A_MINUTE
+
+    @cached_property
+    def status(self) -> str:
+        """How the run ended, by its own word; a closed run also has to have reached the target."""
+        if not self.timeline.count(keys.RUN_STOP):
+            return ABORTED
+        status = self.timeline.status
+        if status is None and self.round is not None and not self.round.setup_keys:
+            status = keys.SUCCESS  # v0.5 and v0.6 did not always say
+        if status != keys.SUCCESS or (self.closed and self.crossing is None):
+            return NOT_CONVERGED
+        return CONVERGED
+
+    @property
+    def counted_minutes(self) -> float | None:
+        """The minutes with which the run counts, None where it did not converge."""
+        return self.minutes if self.status == CONVERGED else None
+
+    @cached_property
+    def _last(self) -> Evaluation | None:
+        stop = self.timeline.last(keys.RUN_STOP)
+        evaluations = self.timeline.evaluations
+        if stop is not None:
+            before = [e for e in evaluations if e.line <= stop.line]
+            evaluations = tuple(before) or evaluations
+        return evaluations[-1] if evaluations else None
+
+    @property
+    def epochs(self) -> float | None:
+        """The epoch of the last evaluation."""
+        return None if self._last is None else self._last.epoch
+
+    @property
+    def quality(self) -> float | None:
+        """The accuracy of the last evaluation."""
+        return None if self._last is None else self._last.accuracy
+
+    @cached_property
+    def global_batch_size(self) -> int | None:
+        """Images a step, where the log gives a whole number of them."""
+        value = self.timeline.global_batch_size
+        return value if type(value) is int and value > 0 else None
+
+    @cached_property
+    def images_per_second(self) -> float | None:
+        """Images trained on over the time of the epochs (or blocks); None where neither is told.
+
+        Of MLPerf's logs only the number of epochs is taken: the images in one are the dataset's.
+        """
+        epochs = milliseconds = 0.0
+        for interval in self.timeline.epoch_intervals or self.timeline.block_intervals:
+            duration = _duration(interval)
+            if duration is not None:
+                epochs += interval.epoch_count or 1
+                milliseconds += duration
+        # Blocks hold the evaluation too where they are not closed before it.
+        return epochs * TRAIN_SAMPLES / milliseconds * 1000 if milliseconds > 0 else None
+
+    def facts(self) -> dict[str, Any]:
+        """The run result, under the names of result.json."""
+        timeline = self.timeline
+        return {
+            "benchmark": timeline.value(keys.SUBMISSION_BENCHMARK),
+            "division": timeline.value(keys.SUBMISSION_DIVISION),
+            "submitter": timeline.value(keys.SUBMISSION_ORG),
+            "system_name": timeline.value(keys.SUBMISSION_PLATFORM),
+            "status": self.status,
+            "seed": timeline.value(keys.SEED),
+            "minutes": self.minutes,
+            "epochs": self.epochs,
+            "quality": self.quality,
+            "images_per_second": self.images_per_second,
+        }
+
+
+@dataclass
+class ForeignSet:
+    """The runs that make one benchmark result, with what stands beside them.
+
+    `path` is the folder's (DAWNBench: the JSON file's). `benchmark` is MLPerf's name of it;
+    where it is not ResNet-50 the set was recognised and not read. `description` is the system's,
+    as far as it could be read; `described` says whether one belongs there; `scaling_factor` is
+    the published one, for comparison. `odd` holds (path, message) of what could not be read.
+    """
+
+    source: str
+    path: str
+    benchmark: str
+    runs: tuple[ForeignRun, ...] = ()
+    of_round: Round | None = None
+    submitter: str = ""
+    system: str = ""
+    description: dict[str, JSON] | None = None
+    description_path: str | None = None
+    described: bool = False
+    scaling_factor: JSON = None
+    scaling_path: str | None = None
+    odd: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def judged(self) -> bool:
+        """Whether its logs were read."""
+        return self.benchmark == MLPERF_BENCHMARK or self.source == DAWNBENCH
+
+    @property
+    def round(self) -> Round | None:
+        """The round by the folder, or by the runs."""
+        return self.of_round or (self.runs[0].round if self.runs else None)
+
+    @cached_property
+    def division(self) -> str:
+        """The runs' division; `closed/open` where they do not agree."""
+        return "/".join(sorted({run.division for run in self.runs})) or "unknown"
+
+    @property
+    def closed(self) -> bool:
+        """Whether all runs are of the closed division."""
+        return bool(self.runs) and all(run.closed for run in self.runs)
+
+    @cached_property
+    def score(self) -> Score:
+        """The benchmark result, by the rule that MLPerf and this project share."""
+        return score([run.counted_minutes for run in self.runs])
+
+    @cached_property
+    def global_batch_size(self) -> int | None:
+        """The batch of most runs (the first of several that are equally frequent)."""
+        found = [run.global_batch_size for run in self.runs]
+        known = [batch for batch in found if batch is not None]
+        return max(known, key=known.count) if known else None
+
+    @cached_property
+    def convergence(self) -> Convergence:
+        """The mean epochs and the round's reference; no reference in the open division."""
+        epochs = [run.epochs if run.status == CONVERGED else None for run in self.runs]
+        reference = None
+        batch = self.global_batch_size
+        if self.closed and batch is not None and self.round and self.round.references:
+            known = references(CURRENT, BENCHMARK, self.round.references)
+            reference = None if known is None else known.at(batch)
+        return Convergence(mean_epochs(epochs) if len(epochs) > 2 else None, reference)
+
+    @property
+    def factor(self) -> float | None:
+        """What the score is multiplied by; None where it does not count."""
+        if self.round is None or not self.round.scaled:
+            return 1.0
+        return self.convergence.factor
+
+    @property
+    def scaled_minutes(self) -> float | None:
+        """The benchmark result after reference convergence points."""
+        minutes, factor = self.score.minutes, self.factor
+        return None if minutes is None or factor is None else minutes * factor
+
+    @property
+    def epochs_mean(self) -> float | None:
+        """Mean epochs of all runs that say how many they took."""
+        return _mean(run.epochs for run in self.runs)
+
+    @property
+    def images_per_second(self) -> float | None:
+        """Mean throughput of the runs."""
+        return _mean(run.images_per_second for run in self.runs)
+
+    @property
+    def chips(self) -> int | None:
+        """Accelerators by the system's description; processors where it has none of those."""
+        description = {
+            name.replace(" ", "_"): value for name, value in (self.description or {}).items()
+        }
+        nodes = _count(description.get("number_of_nodes"))
+        for name in ("accelerators_per_node", "host_processors_per_node"):
+            each = _count(description.get(name))
+            if each:
+                return each * nodes if nodes else None
+        return None
+
+
+def _duration(interval: Interval) -> float | None:
+    if interval.start_ms is None or interval.stop_ms is None:
+        return None
+    return interval.stop_ms - interval.start_ms
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return mean(known) if known else None
+
+
+def _count(value: JSON) -> int | None:
+    """A number of things, which descriptions also write as text; None for anything else."""
+    if isinstance(value, str) and _WHOLE.match(value):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value) if 0 <= value < _MOST_CHIPS and value == int(value) else None

@@ -1,0 +1,1 @@
+"""How the rules judge other benchmarks' results: a judge for each rule that can."""

@@ -1,0 +1,58 @@
+"""Applies the judges to a foreign result."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import Any
+
+from fourmin.results import tree
+from fourmin.results.importers import dawnbench, mlperf
+from fourmin.results.importers.model import MLPERF, ForeignSet
+from fourmin.rules.foreign.judge import FOREIGN_RUN, FOREIGN_SET, Judge
+from fourmin.rules.foreign.table import JUDGES
+from fourmin.rules.registry import RULES
+from fourmin.rules.rule import Finding, Rule
+
+MOST_FINDINGS = 20
+"""Findings of one rule in one run or set that are told."""
+FOR_ALONE = ("SCH006", "RUN010")
+"""What is said of a set also where a single log was given."""
+
+_RULES = {rule.code: rule for rule in RULES}
+_JUDGES: dict[tuple[str, str], list[tuple[Rule, Judge]]] = {}
+for _judge in JUDGES:
+    _JUDGES.setdefault((_judge.source, _judge.scope), []).append((_RULES[_judge.code], _judge))
+
+
+def load_foreign(target: tree.Target) -> ForeignSet:
+    """Read what lies at a target of another benchmark; a single log makes a set of one run."""
+    if target.kind == tree.DAWNBENCH_ENTRY:
+        return dawnbench.load_entry(target.folder, target.path)
+    if target.kind == tree.MLPERF_RUN_SET:
+        return mlperf.load_set(target.folder, target.path, list(target.logs))
+    run = mlperf.load_run(target.folder, target.path)
+    benchmark = run.benchmark or "resnet"
+    return ForeignSet(MLPERF, target.path, benchmark, (run,), submitter=run.submitter)
+
+
+def check_foreign(found: ForeignSet, alone: bool = False) -> list[Finding]:
+    """The findings of a run set or entry, by path and line; `alone` for a single log."""
+    findings = _judge_all(found.source, FOREIGN_SET, found, FOR_ALONE if alone else None)
+    if found.judged:
+        for run in found.runs:
+            findings += _judge_all(found.source, FOREIGN_RUN, run, None)
+    return sorted(findings, key=lambda finding: (finding.path, finding.line or 0, finding.code))
+
+
+def _judge_all(source: str, scope: str, view: Any, select: Collection[str] | None) -> list[Finding]:
+    return [
+        finding
+        for rule, judge in _JUDGES[source, scope]
+        if select is None or rule.code in select
+        for finding in _at_most(rule.findings(view, view.path, judge.check))
+    ]
+
+
+def _at_most(findings: Iterator[Finding]) -> Iterator[Finding]:
+    yield from islice(findings, MOST_FINDINGS)

@@ -1,0 +1,264 @@
+"""RUN, CNV, SUB and SCH for the runs that make one result, and the notes on what cannot be told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from fourmin.log import keys
+from fourmin.log.timeline import Timeline
+from fourmin.results.importers.model import (
+    DAWNBENCH,
+    MLPERF,
+    ForeignRun,
+    ForeignSet,
+)
+from fourmin.results.run_result import CONVERGED
+from fourmin.rules.compare import number, short
+from fourmin.rules.foreign.judge import FOREIGN_SET, judge
+from fourmin.rules.rule import NOTE, WARNING, Problem
+from fourmin.rules.runs import FEWEST_TIMES
+
+RUNS = 5
+FEWEST_ACCURACIES = 5
+"""Fewer equal accuracies could be chance."""
+_COMPARED = (
+    *keys.SUBMISSION_KEYS,
+    keys.TRAIN_SAMPLES,
+    keys.EVAL_SAMPLES,
+    *keys.HYPERPARAMETERS,
+    # What some results of v0.7 call the same.
+    "base_learning_rate",
+    "learning_rate_decay_steps",
+    "learning_rate_warmup_epochs",
+    "momentum",
+    "weight_decay",
+)
+_DESCRIBED = ("submitter", "division", "system_name", "number_of_nodes", "accelerators_per_node")
+
+
+@judge("SCH006", FOREIGN_SET, MLPERF)
+def unjudged_benchmark(found: ForeignSet) -> Iterator[Problem]:
+    """Of MLPerf's benchmarks only ResNet-50 is judged; the others are named and left alone."""
+    if not found.judged:
+        yield Problem(
+            found.path, f"{found.benchmark[:40]}: only ResNet-50 is judged here", severity=NOTE
+        )
+
+
+def _about(found: ForeignSet, path: str, message: str) -> Problem:
+    """A problem in a file that the set may share with others: then it is told of the set."""
+    if path.startswith(found.path) or found.source == DAWNBENCH:
+        return Problem(path, message, severity=WARNING)
+    return Problem(found.path, f"{path}: {message}", severity=WARNING)
+
+
+@judge("SCH001", FOREIGN_SET, MLPERF)
+def readable_files(found: ForeignSet) -> Iterator[Problem]:
+    """System description and scaling.json are strict JSON; a departure is a warning."""
+    for path, message in found.odd:
+        yield _about(found, path, message)
+
+
+@judge("SCH001", FOREIGN_SET, DAWNBENCH)
+def readable_entry(found: ForeignSet) -> Iterator[Problem]:
+    """The entry's description is strict JSON; a departure is a warning."""
+    yield from readable_files.check(found)
+
+
+@judge("RUN001", FOREIGN_SET, MLPERF)
+def number_of_runs(found: ForeignSet) -> Iterator[Problem]:
+    """A result has five runs."""
+    if found.judged and len(found.runs) != RUNS:
+        yield Problem(found.path, f"{len(found.runs)} runs; the benchmark asks for {RUNS}")
+
+
+@judge("RUN003", FOREIGN_SET, MLPERF)
+def same_settings(found: ForeignSet) -> Iterator[Problem]:
+    """All runs of a set have one organisation, platform, division, data and hyperparameters."""
+    for key in _COMPARED:
+        values = Counter(_spelled(run, key) for run in found.runs)
+        if len(values) > 1:
+            told = ", ".join(f"{value} in {count}" for value, count in values.most_common(3))
+            usual = values.most_common(1)[0][0]
+            other = next(run for run in found.runs if _spelled(run, key) != usual)
+            record = other.timeline.first(key)
+            yield Problem(
+                other.path,
+                f"{key} differs within the set: {told}",
+                None if record is None else record.line,
+            )
+
+
+def _spelled(run: ForeignRun, key: str) -> str:
+    """A value so that 2 and 2.0 are one, and a missing key is none."""
+    record = run.timeline.first(key)
+    if record is None:
+        return "nothing"
+    value = number(record.value)
+    return short(record.value) if value is None else f"{value:.12g}"
+
+
+@judge("EVA001", FOREIGN_SET, MLPERF)
+def one_offset(found: ForeignSet) -> Iterator[Problem]:
+    """All runs of a closed set evaluate after the same epochs."""
+    if not found.closed:
+        return
+    firsts = {
+        run.path: run.timeline.evaluations[0].epoch
+        for run in found.runs
+        if run.timeline.evaluations
+    }
+    known = Counter(epoch for epoch in firsts.values() if epoch is not None)
+    if len(known) > 1:
+        usual = known.most_common(1)[0][0]
+        path, epoch = next((p, e) for p, e in firsts.items() if e is not None and e != usual)
+        yield Problem(
+            path, f"the first evaluation is after epoch {epoch:g}, in other runs after {usual:g}"
+        )
+
+
+@judge("RUN004", FOREIGN_SET, MLPERF)
+def duplicate_run(found: ForeignSet) -> Iterator[Problem]:
+    """No two runs of a set have the same times or the same accuracies."""
+    seen: dict[Any, str] = {}
+    for run in found.runs:
+        for what, series in _series(run.timeline):
+            other = seen.setdefault((what, series), run.path)
+            if other != run.path:
+                yield Problem(run.path, f"the same {what} as {other}")
+                break
+
+
+def _series(timeline: Timeline) -> Iterator[tuple[str, Any]]:
+    # The times of the events that every run has, from the first evaluation on.
+    times = [e.time_ms for e in timeline.evaluations if e.time_ms is not None]
+    start = timeline.run_start_ms
+    if start is not None and len(times) >= FEWEST_TIMES // 2 and len(set(times)) > 1:
+        yield "times", tuple(time - start for time in times)
+    accuracies = tuple(e.accuracy for e in timeline.evaluations)
+    if len(accuracies) >= FEWEST_ACCURACIES and len(set(accuracies)) > 1:
+        yield "accuracies", accuracies
+
+
+@judge("SEE003", FOREIGN_SET, MLPERF)
+def distinct_seeds(found: ForeignSet) -> Iterator[Problem]:
+    """No two runs of a set log the same seed; if they do, a reviewer should ask why."""
+    seen: dict[str, str] = {}
+    for run in found.runs:
+        seeds = run.timeline.values(keys.SEED)
+        if len(seeds) == 1 and number(seeds[0]) is not None:
+            other = seen.setdefault(short(seeds[0]), run.path)
+            if other != run.path:
+                yield Problem(run.path, f"the same seed as {other}", severity=WARNING)
+
+
+@judge("RUN008", FOREIGN_SET, MLPERF)
+def published_scaling(found: ForeignSet) -> Iterator[Problem]:
+    """The factor in scaling.json is the one that the reference convergence points give."""
+    if found.scaling_path is None or not found.judged:
+        return
+    published, computed = number(found.scaling_factor), found.factor
+    if computed is not None and (published is None or abs(published - computed) > 1e-6):
+        yield Problem(
+            found.scaling_path,
+            f"scaling_factor is {short(found.scaling_factor)}, recomputed {computed:.10g}",
+        )
+
+
+@judge("CNV001", FOREIGN_SET, MLPERF)
+def no_result(found: ForeignSet) -> Iterator[Problem]:
+    """The runs give a result: at most one did not converge."""
+    if found.judged and found.runs and found.score.minutes is None:
+        failed = sum(run.status != CONVERGED for run in found.runs)
+        yield Problem(
+            found.path, f"no benchmark result: {failed} of {len(found.runs)} runs did not converge"
+        )
+
+
+@judge("CNV002", FOREIGN_SET, MLPERF)
+def faster_than_reference(found: ForeignSet) -> Iterator[Problem]:
+    """The mean epochs of a closed set against the round's reference at its batch size."""
+    told = found.convergence
+    if told.reference is not None and told.epochs is not None and told.factor is None:
+        yield Problem(
+            found.path,
+            f"{told.epochs:.2f} epochs on average; the least that is accepted at batch "
+            f"{told.reference.global_batch_size} is {told.reference.minimum:.2f}",
+        )
+
+
+@judge("CNV003", FOREIGN_SET, MLPERF)
+def scaled_by_reference(found: ForeignSet) -> Iterator[Problem]:
+    """The factor by which the score of v2.1 and later was multiplied; before, a remark only."""
+    factor = found.convergence.factor
+    if factor is not None and factor > 1:
+        scaled = "the score is multiplied by" if found.factor != 1 else "not scaled in this round:"
+        yield Problem(found.path, f"{scaled} {factor:.4f}")
+
+
+@judge("CNV004", FOREIGN_SET, MLPERF)
+def no_reference_point(found: ForeignSet) -> Iterator[Problem]:
+    """Whether the round has a reference for this batch size."""
+    rules = found.round
+    if not found.judged or not found.closed or rules is None:
+        return
+    if found.convergence.reference is None:
+        batch = found.global_batch_size
+        yield Problem(found.path, f"no reference point of {rules.name} for batch {batch}")
+
+
+@judge("SUB001", FOREIGN_SET, MLPERF)
+def system_description(found: ForeignSet) -> Iterator[Problem]:
+    """A package describes its system, with submitter, division, name, nodes and accelerators; what
+    is missing is a warning.
+    """
+    if not found.described or not found.judged:
+        return
+    if found.description_path is None:
+        yield Problem(found.path, f"no description systems/{found.system}.json", severity=WARNING)
+    elif found.description is not None:
+        names = {name.replace(" ", "_") for name in found.description}
+        missing = [name for name in _DESCRIBED if name not in names]
+        if missing:
+            yield _about(found, found.description_path, f"without {', '.join(missing)}")
+
+
+@judge("SUB001", FOREIGN_SET, DAWNBENCH)
+def entry_description(found: ForeignSet) -> Iterator[Problem]:
+    """An entry's JSON names author, model and hardware; what is missing is a warning."""
+    if found.description is None:
+        yield Problem(found.path, "no description that can be read", severity=WARNING)
+        return
+    missing = [name for name in ("author", "model", "hardware") if not found.description.get(name)]
+    if missing:
+        yield Problem(
+            found.description_path or found.path,
+            f"without {', '.join(missing)}",
+            severity=WARNING,
+        )
+
+
+@judge("RUN010", FOREIGN_SET, MLPERF)
+def without_ledger(found: ForeignSet) -> Iterator[Problem]:
+    """MLPerf has no ledger and assigns no seeds: how often this was tried cannot be told."""
+    if found.judged:
+        yield Problem(
+            found.path,
+            "no ledger and no assigned seeds: how often this was tried, and which runs were "
+            "picked, cannot be told",
+            hint="Nothing can be done about it in these files.",
+            severity=NOTE,
+        )
+
+
+@judge("RUN010", FOREIGN_SET, DAWNBENCH)
+def single_run(found: ForeignSet) -> Iterator[Problem]:
+    """DAWNBench takes one run, logs no clock and has no ledger."""
+    yield Problem(
+        found.path,
+        "one run without ledger, seed or event log: neither attempts nor clock can be checked",
+        hint="Nothing can be done about it in these files.",
+        severity=NOTE,
+    )

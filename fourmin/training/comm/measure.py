@@ -1,0 +1,264 @@
+"""Time every all-reduce algorithm on this process group; the worker of `fourmin bench allreduce`.
+
+Started by torchrun with the path of a JSON file (see `Plan`), of which all ranks read the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fourmin.training.comm import process_group
+from fourmin.training.comm.base import AllReduce, CommunicationError, Topology, build_all_reduce
+from fourmin.training.comm.process_group import WorkerPlace
+from fourmin.tuning import CANDIDATES, Measured, fastest_table, hybrid_threshold
+
+_PERIOD = 251  # a prime: a part that lands in the wrong place does not fit by chance
+_BLOCK = 1 << 22  # elements that are filled or compared at once
+_LEAST_SAMPLES = 3
+_LONG_ENOUGH = 0.04  # seconds: a sample repeats the call until it takes about so long
+_MOST_CALLS = 40
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure. ``sizes`` in bytes; ``iterations`` samples of each algorithm and size at
+    most, fewer where those of a size would take longer than ``seconds``."""
+
+    sizes: tuple[int, ...]
+    device: str
+    group_size: int = 0
+    dtype: str = "float32"
+    iterations: int = 20
+    seconds: float = 20.0
+    timeout_seconds: float = 300.0
+
+    @classmethod
+    def read(cls, path: Path) -> Plan:
+        """The plan in a JSON file."""
+        fields = json.loads(path.read_text())
+        fields["sizes"] = tuple(fields["sizes"])
+        return cls(**fields)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One algorithm at one size. Times in milliseconds, those of the slowest rank."""
+
+    bytes: int
+    algorithm: str
+    milliseconds: float
+    """Median of the samples."""
+    least: float
+    most: float
+    samples: int
+    calls_per_sample: int
+
+
+class Probe:
+    """A tensor of known content, refilled, summed and compared."""
+
+    def __init__(self, nbytes: int, dtype: torch.dtype, place: WorkerPlace) -> None:
+        self.tensor = torch.zeros(
+            max(1, nbytes // torch.finfo(dtype).bits * 8), dtype=dtype, device=place.device
+        )
+        block = min(_BLOCK, self.tensor.numel()) + _PERIOD
+        self._pattern = (torch.arange(block, device=place.device) % _PERIOD % 4 + 1).to(dtype)
+        self._factor = place.rank % 3 + 1
+        self._total = sum(rank % 3 + 1 for rank in range(place.world_size))
+        self._tolerance = (place.world_size - 1) * torch.finfo(dtype).eps
+        self._place = place
+
+    def fill(self) -> None:
+        """This rank's addends."""
+        for part, pattern in self._blocks():
+            torch.mul(pattern, self._factor, out=part)
+
+    def check(self, algorithm: str) -> None:
+        """Raise CommunicationError, on every rank, unless every rank holds the sum."""
+        wrong = torch.zeros(1, device=self._place.device)
+        for part, pattern in self._blocks():
+            exact = pattern.float() * self._total
+            close = (part.float() - exact).abs() <= self._tolerance * exact
+            wrong += (~close).sum()
+        dist.all_reduce(wrong)
+        if wrong.item():
+            raise CommunicationError(
+                f"{algorithm} gives a wrong sum for {self.tensor.numel()} elements",
+                f"{int(wrong.item())} elements over all ranks are off by more than rounding",
+                "do not train with it on this system, and report it",
+            )
+
+    def _blocks(self) -> list[tuple[Tensor, Tensor]]:
+        return [
+            (part, self._pattern[index % _PERIOD :][: part.numel()])
+            for index, part in enumerate(self.tensor.split(_BLOCK))
+        ]
+
+
+def measure(algorithms: Mapping[str, AllReduce], plan: Plan, place: WorkerPlace) -> list[Row]:
+    """Time ``algorithms`` at every size, taking turns, so that a disturbance meets them all.
+
+    A sample is one call whose sum is then checked on every rank or, where that is too short to
+    be timed well, several calls back to back after a checked one. Raises CommunicationError for
+    a wrong sum.
+    """
+    rows: list[Row] = []
+    for nbytes in plan.sizes:
+        probe = Probe(nbytes, getattr(torch, plan.dtype), place)
+        calls, samples = _extent(algorithms, plan, place, probe)
+        times: dict[str, list[float]] = {name: [] for name in algorithms}
+        order = list(algorithms)
+        for _ in range(samples):
+            for name in order:
+                seconds = _checked(algorithms[name], probe, place)
+                if calls[name] > 1:
+                    seconds = _back_to_back(algorithms[name], probe, calls[name], place)
+                times[name].append(seconds)
+            order = [*order[1:], order[0]]
+        for name in algorithms:
+            slowest = _slowest([t * 1000 for t in times[name]], place)
+            rows.append(
+                Row(
+                    bytes=nbytes,
+                    algorithm=name,
+                    milliseconds=statistics.median(slowest),
+                    least=min(slowest),
+                    most=max(slowest),
+                    samples=samples,
+                    calls_per_sample=calls[name],
+                )
+            )
+    return rows
+
+
+def tune_and_measure(plan: Plan, place: WorkerPlace) -> dict[str, Any]:
+    """Measure the candidates, make the table of them, and measure every algorithm with it."""
+    topology = Topology.build(place.rank, place.world_size, place.ranks_per_node, plan.group_size)
+
+    def build(name: str, threshold: int = 0, tuning: tuple[str, ...] = ()) -> AllReduce:
+        return build_all_reduce(
+            name,
+            topology,
+            hybrid_threshold=threshold,
+            timeout_seconds=plan.timeout_seconds,
+            tuning=tuning,
+        )
+
+    algorithms = {name: build(name) for name in CANDIDATES}
+    shorter = dataclasses.replace(plan, seconds=plan.seconds / 2)
+    found = by_size(measure(algorithms, shorter, place))
+    table, threshold = fastest_table(found), hybrid_threshold(found)
+    algorithms["hybrid"] = build("hybrid", threshold)
+    algorithms["tuned"] = build("tuned", tuning=table)
+    rows = measure(algorithms, plan, place)
+    return {
+        "workers": place.world_size,
+        "workers_per_node": place.ranks_per_node,
+        "group_size": plan.group_size,
+        "device": plan.device,
+        "backend": dist.get_backend(),
+        "dtype": plan.dtype,
+        "torch": torch.__version__,
+        "tuning": list(table),
+        "hybrid_threshold": threshold,
+        "rows": [dataclasses.asdict(row) for row in rows],
+    }
+
+
+def by_size(rows: Sequence[Row]) -> Measured:
+    """Milliseconds by algorithm, by size."""
+    found: dict[int, dict[str, float]] = {}
+    for row in rows:
+        found.setdefault(row.bytes, {})[row.algorithm] = row.milliseconds
+    return found
+
+
+def _checked(algorithm: AllReduce, probe: Probe, place: WorkerPlace) -> float:
+    """Seconds of one call, from a common start; its sum is checked."""
+    probe.fill()
+    _synchronize(place)
+    dist.barrier()
+    start = time.perf_counter()
+    algorithm.all_reduce(probe.tensor)
+    _synchronize(place)
+    seconds = time.perf_counter() - start
+    probe.check(algorithm.name)
+    return seconds
+
+
+def _back_to_back(algorithm: AllReduce, probe: Probe, calls: int, place: WorkerPlace) -> float:
+    """Seconds of one of ``calls`` calls, as nccl-tests times them."""
+    probe.tensor.zero_()  # sums of sums would overflow
+    _synchronize(place)
+    start = time.perf_counter()
+    for _ in range(calls):
+        algorithm.all_reduce(probe.tensor)
+    _synchronize(place)
+    return (time.perf_counter() - start) / calls
+
+
+def _extent(
+    algorithms: Mapping[str, AllReduce], plan: Plan, place: WorkerPlace, probe: Probe
+) -> tuple[dict[str, int], int]:
+    """Calls in a sample, by algorithm, and samples; the same on all ranks. Warms up as well."""
+    for each in algorithms.values():
+        _checked(each, probe, place)
+    start = time.perf_counter()
+    once = _slowest([_back_to_back(each, probe, 2, place) for each in algorithms.values()], place)
+    for each in algorithms.values():
+        _checked(each, probe, place)
+    (passed,) = _slowest([time.perf_counter() - start], place)
+    calls = {
+        name: min(_MOST_CALLS, max(1, round(_LONG_ENOUGH / seconds)))
+        for name, seconds in zip(algorithms, once, strict=True)
+    }
+    # A turn is a checked call of each, and the calls back to back where there are several.
+    turn = passed - 2 * sum(once)
+    turn += sum(
+        calls[name] * seconds
+        for name, seconds in zip(algorithms, once, strict=True)
+        if calls[name] > 1
+    )
+    wanted = int(plan.seconds / max(turn, 1e-9))
+    return calls, max(min(_LEAST_SAMPLES, plan.iterations), min(plan.iterations, wanted))
+
+
+def _slowest(values: Sequence[float], place: WorkerPlace) -> list[float]:
+    gathered = torch.tensor(values, dtype=torch.float64, device=place.device)
+    dist.all_reduce(gathered, op=dist.ReduceOp.MAX)
+    result: list[float] = gathered.tolist()
+    return result
+
+
+def _synchronize(place: WorkerPlace) -> None:
+    if place.device.type == "cuda":
+        torch.cuda.synchronize(place.device)
+
+
+def main() -> None:
+    """Measure as the plan in the first argument says; rank 0 writes the second."""
+    plan = Plan.read(Path(sys.argv[1]))
+    place = process_group.init_process_group(plan.device, plan.timeout_seconds)
+    try:
+        result = tune_and_measure(plan, place)
+        if place.rank == 0:
+            Path(sys.argv[2]).write_text(json.dumps(result))
+        dist.barrier()
+    finally:
+        process_group.destroy()
+
+
+if __name__ == "__main__":
+    main()

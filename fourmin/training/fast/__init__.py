@@ -1,0 +1,1 @@
+"""The fast training step: fused kernels, persistent half-precision weights, CUDA graphs."""

@@ -1,0 +1,71 @@
+"""Which step a run gets, and why not the fast one. Imports without Triton and without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import SGD, Optimizer
+
+from fourmin.training.comm.fusion import GradientReducer
+from fourmin.training.optim.lars import Lars
+from fourmin.training.optim.schedule import LearningRateSchedule
+from fourmin.training.precision import Precision
+from fourmin.training.step import EagerStep
+
+if TYPE_CHECKING:
+    from fourmin.training.fast.step import FastStep
+
+
+def reason_against(model: nn.Module, optimizer: Optimizer, precision: Precision) -> str | None:
+    """Why the fast step cannot train this; None if it can."""
+    if precision.device.type != "cuda":
+        return f"it needs a CUDA GPU, and this run uses the {precision.device.type}"
+    if precision.name == "fp32":
+        return "its kernels are for fp16 and bf16, and this run is fp32"
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if torch.cuda.get_device_capability(precision.device) < (8, 0):
+        return "it needs a GPU of compute capability 8.0 or later"
+    if not isinstance(optimizer, (Lars, SGD)):
+        return f"it has no fused {type(optimizer).__name__}"
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and type(module) is not nn.BatchNorm2d:
+            return f"{name} shares batch statistics over ranks (bn_span)"
+    return None
+
+
+def build_step(
+    kind: str,
+    model: nn.Module,
+    optimizer: Optimizer,
+    reducer: GradientReducer,
+    precision: Precision,
+    schedule: LearningRateSchedule,
+    label_smoothing: float,
+    *,
+    total_steps: int,
+    growth_interval: int,
+    world_size: int,
+    say: Callable[[str], None],
+) -> EagerStep | FastStep:
+    """The step called `kind` ("eager" or "fast").
+
+    Where the fast step is asked for and cannot be had, `say` gets one line with the reason, and
+    the eager step is returned: the result is the same.
+    """
+    if kind == "fast":
+        reason = reason_against(model, optimizer, precision)
+        if reason is None:
+            from fourmin.training.fast.step import FastStep
+
+            return FastStep(
+                model, optimizer, reducer, precision, schedule, label_smoothing,
+                total_steps=total_steps, growth_interval=growth_interval, world_size=world_size,
+            )  # fmt: skip
+        say(f"step: eager instead of fast, since {reason}")
+    return EagerStep(model, optimizer, reducer, precision, schedule, label_smoothing)

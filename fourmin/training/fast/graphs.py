@@ -1,0 +1,62 @@
+"""CUDA graphs of a step, cut where the host must act between two of them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+import torch
+
+Action = Callable[[], None]
+Cut = Callable[[Action], None]
+Body = Callable[[Cut], None]
+
+
+def run(body: Body) -> None:
+    """Do what `body` says now, without a graph."""
+    body(lambda action: action())
+
+
+class Segments:
+    """The device work of a body as CUDA graphs; its actions run on the host between them.
+
+    Actions are for what must not be captured, such as collectives over a process group whose
+    order other ranks share. All segments use one memory pool: replay them in order only, and
+    never two `Segments` of one pool at the same time.
+    """
+
+    def __init__(self, body: Body, pool: tuple[int, int]) -> None:
+        """Capture. `body` must have run before, so that nothing is compiled or chosen now."""
+        self._parts: list[tuple[torch.cuda.CUDAGraph, Action | None]] = []
+        # Memory that waits for the collector would be freed while a capture forbids it.
+        gc.collect()
+        torch.cuda.synchronize()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            graph = _begin(pool)
+
+            def cut(action: Action) -> None:
+                nonlocal graph
+                graph.capture_end()
+                self._parts.append((graph, action))
+                graph = _begin(pool)
+
+            body(cut)
+            graph.capture_end()
+            self._parts.append((graph, None))
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def replay(self) -> None:
+        """Queue the work on the current stream and run the actions on the way."""
+        for graph, action in self._parts:
+            graph.replay()
+            if action is not None:
+                action()
+
+
+def _begin(pool: tuple[int, int]) -> torch.cuda.CUDAGraph:
+    graph = torch.cuda.CUDAGraph()
+    # NCCL's watchdog thread may query events meanwhile: only this thread is held to the rules.
+    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+    return graph

@@ -1,0 +1,1 @@
+"""Triton kernels of the fast step; importing a module of this package needs Triton."""

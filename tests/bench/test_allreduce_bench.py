@@ -1,0 +1,170 @@
+"""`fourmin bench allreduce`: options, arithmetic, chart, and a small measurement."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from fourmin.bench.allreduce import (
+    Options,
+    format_size,
+    measure,
+    parse_size,
+    sizes,
+    table_lines,
+    with_bandwidths,
+)
+from fourmin.bench.chart import HEIGHT, WIDTH, log_chart
+from fourmin.cli.bench_allreduce_command import allreduce
+from fourmin.config import CHOICES
+from fourmin.errors import FourminError
+from fourmin.tuning import load_tuning
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [("65536", 65536), ("1KiB", 1024), ("64 MiB", 64 << 20), ("1gib", 1 << 30), ("7B", 7)],
+)
+def test_sizes_are_read(text: str, nbytes: int) -> None:
+    assert parse_size(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "1.5MiB", "-4", "1TB", "MiB", "1 KiB x"])
+def test_other_sizes_are_refused(text: str) -> None:
+    with pytest.raises(FourminError, match="makes no sense"):
+        parse_size(text)
+
+
+@given(st.integers(0, 1 << 40))
+def test_a_size_that_is_written_is_read_back(nbytes: int) -> None:
+    assert parse_size(format_size(nbytes)) == nbytes
+
+
+def test_sizes_go_from_1_kib_to_the_largest() -> None:
+    assert sizes(1 << 30, 4)[0] == 1024
+    assert sizes(1 << 30, 4)[-1] == 1 << 30
+    assert sizes(5000, 2) == (1024, 2048, 4096)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (Options(workers=1, device="cpu"), "nobody to sum with"),
+        (Options(workers=2, device="tpu"), "--device tpu"),
+        (Options(workers=2, device="cpu", group_size=3), "--group-size 3"),
+        (Options(workers=2, device="cpu", max_size=1000), "below the smallest size"),
+        (Options(workers=2, device="cpu", factor=1), "does not grow"),
+        (Options(workers=2, device="cpu", dtype="int8"), "--dtype int8"),
+        (Options(workers=2, device="cpu", iterations=0), "--iterations 0"),
+        (Options(workers=2, device="cpu", max_size=1 << 44), "needs about"),
+        (Options(workers=99, device="cuda"), "99 workers on GPUs"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_workers_start(options: Options, message: str) -> None:
+    with pytest.raises(FourminError, match=message):
+        measure(options)
+
+
+def found(workers: int = 4) -> dict[str, Any]:
+    rows = [
+        {
+            "bytes": size,
+            "algorithm": name,
+            "milliseconds": time,
+            "least": time,
+            "most": time,
+            "samples": 3,
+            "calls_per_sample": 1,
+        }
+        for size, name, time in [
+            (1000_000, "ring", 2.0),
+            (1000_000, "torus", 1.0),
+            (4 << 20, "ring", 4.0),
+            (4 << 20, "torus", 5.0),
+        ]
+    ]
+    return {
+        "workers": workers,
+        "workers_per_node": workers,
+        "group_size": 0,
+        "device": "cpu",
+        "backend": "gloo",
+        "dtype": "float32",
+        "tuning": ["0:torus", "2000000:ring"],
+        "hybrid_threshold": 0,
+        "rows": rows,
+    }
+
+
+def test_bandwidths_are_those_of_nccl_tests() -> None:
+    row = with_bandwidths(found(workers=4))["rows"][0]
+    # 1 MB in 2 ms is 0.5 GB/s; with 4 ranks each must send and receive 2 * 3/4 of it.
+    assert row["algorithm_bandwidth"] == pytest.approx(0.5)
+    assert row["bus_bandwidth"] == pytest.approx(0.75)
+    assert with_bandwidths(found(workers=2))["rows"][0]["bus_bandwidth"] == pytest.approx(0.5)
+
+
+def test_the_table_stars_the_fastest_of_each_size() -> None:
+    text = "\n".join(table_lines(with_bandwidths(found())))
+    assert text.count("*") == 2
+    assert "torus*" in text
+    assert "ring*" in text
+    assert "4 MiB" in text
+    assert "0:torus, 2000000:ring" in text
+
+
+def test_the_chart_is_svg_with_a_line_for_each_algorithm_inside_its_frame() -> None:
+    svg = log_chart(
+        "a < b", "size", "GB/s", {"ring": [(1024, 0.01), (4096, 0.5)], "x&y": [(1024, 3.0)]},
+        {1024: "1 KiB", 4096: "4 KiB"},
+    )  # fmt: skip
+    root = ElementTree.fromstring(svg)
+    assert len(root.findall(f"{SVG}polyline")) == 2
+    texts = [element.text for element in root.iter(f"{SVG}text")]
+    assert {"a < b", "x&y", "1 KiB", "0.01", "10"} <= set(texts)
+    circles = root.findall(f"{SVG}circle")
+    assert len(circles) == 3
+    for circle in circles:
+        assert 0 < float(circle.get("cx", "")) < WIDTH
+        assert 0 < float(circle.get("cy", "")) < HEIGHT
+    # More bandwidth is higher up.
+    assert float(circles[0].get("cy", "")) > float(circles[1].get("cy", ""))
+
+
+@pytest.mark.parametrize("lines", [{}, {"ring": [(0.0, 1.0)]}, {"ring": [(1.0, -1.0)]}])
+def test_a_chart_without_positive_points_is_refused(lines: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        log_chart("t", "x", "y", lines, {})
+
+
+@pytest.mark.slow
+def test_a_small_measurement_from_the_command_line(tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(allreduce)
+    output = tmp_path / "out" / "tuning.json"
+    done = CliRunner().invoke(
+        app,
+        ["--device", "cpu", "--procs", "2", "--max-size", "64KiB", "--factor", "8",
+         "--iterations", "3", "--seconds", "1", "--output", str(output), "--json"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    result = json.loads(output.read_text())
+    assert json.loads(done.stdout) == result
+    assert {row["bytes"] for row in result["rows"]} == {1024, 8192, 65536}
+    for size in (1024, 8192, 65536):
+        rows = [row for row in result["rows"] if row["bytes"] == size]
+        assert sorted(row["algorithm"] for row in rows) == sorted(CHOICES["allreduce"])
+        assert all(row["milliseconds"] > 0 and row["correct"] for row in rows)
+    assert load_tuning(output).workers == 2
+    root = ElementTree.fromstring(output.with_suffix(".svg").read_text())
+    assert len(root.findall(f"{SVG}polyline")) == len(CHOICES["allreduce"])

@@ -1,0 +1,98 @@
+"""The testbed: it measures, removes what it made, also after a failure, and says what is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fourmin.config import CHOICES
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "two_hosts.py"
+
+
+@pytest.fixture(scope="module")
+def two_hosts() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("two_hosts", SCRIPT)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def permitted(two_hosts: ModuleType) -> None:
+    try:
+        with two_hosts.two_hosts(400):
+            pass
+    except two_hosts.UnavailableError as error:
+        pytest.skip(f"two hosts cannot be built here: {error}")
+
+
+def namespaces() -> set[str]:
+    done = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True)
+    return {line.split()[0] for line in done.stdout.splitlines() if line.startswith("fm")}
+
+
+@pytest.mark.usefixtures("permitted")
+def test_a_failure_leaves_no_namespace_and_no_process(two_hosts: ModuleType) -> None:
+    process = None
+    with pytest.raises(ZeroDivisionError), two_hosts.two_hosts(400) as hosts:
+        assert set(hosts) <= namespaces()
+        process = subprocess.Popen(["ip", "netns", "exec", hosts[0], "sleep", "60"])
+        while str(process.pid) not in subprocess.run(
+            ["ip", "netns", "pids", hosts[0]], capture_output=True, text=True, check=True
+        ).stdout.split():
+            assert process.poll() is None
+        raise ZeroDivisionError
+    assert not set(hosts) & namespaces()
+    assert process is not None
+    assert process.wait(5) == -9
+
+
+@pytest.mark.usefixtures("permitted")
+def test_a_program_that_fails_is_an_error_with_its_output(
+    two_hosts: ModuleType, tmp_path: Path
+) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("raise SystemExit('no such thing')")
+    with two_hosts.two_hosts(400) as hosts, pytest.raises(RuntimeError, match="no such thing"):
+        two_hosts.torchrun(hosts, 1, [str(script)], 60)
+
+
+def test_missing_tools_are_named(two_hosts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(two_hosts.UnavailableError, match="ip is missing"), two_hosts.two_hosts(1):
+        pass
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("permitted")
+def test_the_last_line_is_json_with_every_algorithm_and_both_steps() -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), "--ranks", "2", "--sizes", "4096,262144",
+         "--iterations", "3", "--seconds", "2", "--blocks", "2"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[1])},
+    )  # fmt: skip
+    output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    result = json.loads(output.splitlines()[-1])
+    assert set(result["milliseconds"]) == {"4096", "262144"}
+    for times in result["milliseconds"].values():
+        assert set(times) == set(CHOICES["allreduce"])
+        assert all(time > 0 for time in times.values())
+    # 262,144 bytes cross a link of 400 Mbit/s in 5.2 ms, less what the bucket lets pass at once.
+    assert min(result["milliseconds"]["262144"].values()) > 3.0
+    assert set(result["step"]) == {"tuned", "ddp"}
+    assert all(rate > 0 for rate in result["step"].values())
+    assert set(result["exposed_ms"]) == {"overlapped", "after_backward"}
+    assert not {f"fm{process.pid}a", f"fm{process.pid}b"} & namespaces()

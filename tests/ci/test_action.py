@@ -1,0 +1,117 @@
+"""The action, the hook and the workflow: their scripts run, and what they must never do."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from foreign_factory import make_package
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ACTION = (REPOSITORY / "action.yml").read_text()
+WORKFLOW = (REPOSITORY / ".github" / "workflows" / "submissions.yml").read_text()
+
+
+def scripts(text: str) -> list[str]:
+    """The shell scripts in a YAML file, from its `run: |` blocks."""
+    found = []
+    for match in re.finditer(r"^( +)run: \|\n", text, re.MULTILINE):
+        indent = len(match.group(1))
+        block = []
+        for line in text[match.end() :].splitlines():
+            if line.strip() and len(line) - len(line.lstrip()) <= indent:
+                break
+            block.append(line)
+        found.append(textwrap.dedent("\n".join(block)))
+    return found
+
+
+def run_action(workspace: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+    """The action's last step, as a composite action's shell runs it."""
+    python = workspace / "temp" / "fourmin" / "bin" / "python"
+    python.parent.mkdir(parents=True, exist_ok=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    environment = {
+        "CHECK_PATHS": "submissions",
+        "CHECK_FORMAT": "github",
+        "CHECK_BASE": "",
+        "CHECK_STRICT": "false",
+        "CHECK_FOLDER": ".",
+        "SARIF_FILE": "",
+    } | inputs
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", scripts(ACTION)[-1]],
+        cwd=workspace,
+        env=os.environ
+        | {"RUNNER_TEMP": f"{workspace}/temp", "GITHUB_WORKSPACE": str(workspace)}
+        | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(("runs", "code"), [(5, 0), (4, 1)])
+def test_the_action_ends_as_validate_does(runs: int, code: int, tmp_path: Path) -> None:
+    make_package(tmp_path / "change" / "submissions", runs=runs)
+    done = run_action(tmp_path, CHECK_FOLDER="change", SARIF_FILE="findings.sarif")
+    assert done.returncode == code, done.stderr
+    assert ("::error " in done.stdout) == bool(code)
+    assert '"version": "2.1.0"' in (tmp_path / "findings.sarif").read_text()
+
+
+def test_nothing_there_is_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "submissions").mkdir()
+    assert run_action(tmp_path).returncode == 2
+
+
+def test_several_paths_and_inputs_that_look_like_code(tmp_path: Path) -> None:
+    make_package(tmp_path / "a b")
+    make_package(tmp_path / "other", runs=4)
+    assert run_action(tmp_path, CHECK_PATHS="a b\n\n").returncode == 0
+    assert run_action(tmp_path, CHECK_PATHS="a b\nother\n").returncode == 1
+    done = run_action(tmp_path, CHECK_PATHS="$(touch pwned)\n--strict\n`touch pwned`")
+    assert done.returncode == 2
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_modules_of_the_checked_folder_are_not_imported(tmp_path: Path) -> None:
+    make_package(tmp_path)
+    (tmp_path / "fourmin.py").write_text("raise SystemExit(77)")
+    (tmp_path / "json.py").write_text("raise SystemExit(78)")
+    assert run_action(tmp_path, CHECK_PATHS="v4.0", PYTHONPATH=str(tmp_path)).returncode == 0
+
+
+def test_no_input_is_pasted_into_a_script() -> None:
+    for text in (ACTION, WORKFLOW):
+        for script in scripts(text):
+            assert "${{" not in script
+
+
+def test_tool_and_rules_come_from_the_base_and_the_change_is_only_data() -> None:
+    assert "pull_request_target" in WORKFLOW
+    assert "github.event.pull_request.base.sha" in WORKFLOW
+    assert WORKFLOW.count("persist-credentials: false") == WORKFLOW.count("actions/checkout@")
+    assert re.search(r"permissions:\n  contents: read\n", WORKFLOW)
+    assert "write" not in WORKFLOW
+    assert "uses: ./base" in WORKFLOW
+    assert "uses: ./change" not in WORKFLOW
+    assert '"$GITHUB_ACTION_PATH"' in ACTION
+
+
+def test_the_hook_names_a_command_that_exists() -> None:
+    from typer.testing import CliRunner
+
+    from fourmin.cli.main import app
+
+    hook = (REPOSITORY / ".pre-commit-hooks.yaml").read_text()
+    match = re.search(r"entry: fourmin (\w+)", hook)
+    assert match is not None
+    assert CliRunner().invoke(app, [match.group(1), "--help"]).exit_code == 0

@@ -1,0 +1,198 @@
+"""Campaigns run by a launcher whose workers only act: the ledger's order, failures, resumption."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from actors import ActingLauncher
+
+from fourmin.cli import run_command
+from fourmin.errors import FourminError
+from fourmin.launch.execute import execute
+from fourmin.ledger.campaign import Campaign
+from fourmin.ledger.lock import CampaignLock
+from fourmin.plan import Request, go_on, prepare
+from fourmin.rules.engine import check
+
+
+class Watcher:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+
+    def campaign_opened(self, campaign: Campaign) -> None:
+        self.told.append(("opened", campaign.folder))
+
+    def run_starting(self, slot: Any, attempt: int) -> None:
+        self.told.append(("starting", (slot.run, attempt)))
+
+    def record(self, slot: Any, record: Any) -> None:
+        self.told.append((record.key, slot.run))
+
+    def run_finished(self, slot: Any, result: Any) -> None:
+        self.told.append(("finished", (slot.run, result["status"])))
+
+    def finished(self) -> list[tuple[int, str]]:
+        return [what for kind, what in self.told if kind == "finished"]
+
+
+@pytest.fixture
+def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return Request(
+        preset="digits",
+        practice=True,
+        runs=3,
+        options={"procs_per_node": 2},
+        settings=("device=cpu",),
+        results_dir=tmp_path / "results",
+    )
+
+
+def run(request: Request, launcher: ActingLauncher) -> tuple[Campaign, Watcher, Any]:
+    prepared = prepare(request)
+    campaign = Campaign.create(request.results_dir, prepared.plan)
+    watcher = Watcher()
+    with CampaignLock(campaign.folder):
+        summary = execute(campaign, prepared.materials, launcher, watcher)
+    return campaign, watcher, summary
+
+
+def kinds(folder: Path) -> list[str]:
+    lines = (folder / "ledger.jsonl").read_text().splitlines()
+    return [json.loads(line)["kind"] for line in lines]
+
+
+def errors(folder: Path) -> set[str]:
+    """What is wrong, but for the throughput: actors train nothing, in no time."""
+    return {f.code for f in check([folder]).findings if f.severity == "error"} - {"CLK006"}
+
+
+def test_the_ledger_has_every_step_in_order(request_: Request) -> None:
+    campaign, watcher, summary = run(request_, ActingLauncher())
+    assert kinds(campaign.folder) == [
+        "campaign-open", "seeds-assigned", *(["run-intent", "run-start", "run-result"] * 3),
+        "campaign-close",
+    ]  # fmt: skip
+    assert watcher.finished() == [(n, "converged") for n in (1, 2, 3)]
+    assert [r["status"] for r in summary["runs"]] == ["converged"] * 3
+    assert ("eval_accuracy", 3) in watcher.told
+    assert campaign.closed
+    # The start is in the ledger before the log has run_start.
+    start = next(e for e in campaign.entries if e.kind == "run-start")
+    log = (campaign.folder / "run-1/events.log").read_text().splitlines()
+    begun = next(json.loads(line[9:]) for line in log if '"run_start"' in line)
+    assert start.time_ms <= begun["time_ms"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("says", "worker 1: the loss is not finite"),
+        ("vanishes", "worker 1 (process 4194305) died without a word"),
+        ("ends", "the workers ended early (the launcher's exit code is 1)"),
+    ],
+)
+def test_a_failed_run_is_recorded_and_the_campaign_resumes_after_it(
+    request_: Request, fault: str, told: str
+) -> None:
+    with pytest.raises(FourminError) as caught:
+        run(request_, ActingLauncher({2: fault}))
+    assert caught.value.exit_code == 3
+    assert f"run 2 failed and counts as not converged: {told}" in caught.value.what
+    (folder,) = request_.results_dir.iterdir()
+    assert errors(folder) == set()
+    result = json.loads((folder / "run-2/result.json").read_bytes())
+    assert (result["status"], result["failure"]) == ("aborted", told)
+
+    launcher = ActingLauncher()
+    with CampaignLock(folder):
+        campaign, materials = go_on(folder, None)
+        summary = execute(campaign, materials, launcher, Watcher())
+    assert launcher.started == [3]
+    assert [r["status"] for r in summary["runs"]] == ["converged", "aborted", "converged"]
+    assert errors(folder) == set()
+    with pytest.raises(FourminError, match="has ended"):
+        go_on(folder, None)
+
+
+def test_a_failure_before_the_start_may_be_tried_again_and_shows(request_: Request) -> None:
+    with pytest.raises(FourminError) as caught:
+        run(request_, ActingLauncher({1: "before-start"}))
+    assert caught.value.exit_code == 2
+    assert "run 1 could not start: worker 1: no such library" in caught.value.what
+    (folder,) = request_.results_dir.iterdir()
+    assert kinds(folder)[2:] == ["run-intent"]
+    with CampaignLock(folder):
+        campaign, materials = go_on(folder, None)
+        execute(campaign, materials, ActingLauncher(), Watcher())
+    assert kinds(folder)[2:6] == ["run-intent", "run-intent", "run-start", "run-result"]
+    assert json.loads((folder / "run-1/result.json").read_bytes())["attempt"] == 2
+    assert errors(folder) == set()
+
+
+def test_an_interrupt_ends_with_130_and_an_outcome(request_: Request) -> None:
+    with pytest.raises(FourminError) as caught:
+        run(request_, ActingLauncher({1: "interrupt"}))
+    assert caught.value.exit_code == 130
+    (folder,) = request_.results_dir.iterdir()
+    assert kinds(folder)[-1] == "run-result"
+    assert errors(folder) == set()
+
+
+def test_a_changed_harness_cannot_go_on(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FourminError):
+        run(request_, ActingLauncher({2: "says"}))
+    (folder,) = request_.results_dir.iterdir()
+    monkeypatch.setattr("fourmin.plan.package_digest", lambda: "0" * 64)
+    with pytest.raises(FourminError, match="cannot go on here") as caught:
+        go_on(folder, None)
+    assert "package_digest" in caught.value.why
+
+
+def test_the_command_says_what_it_left(
+    request_: Request, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fourmin.launch.load_launcher", lambda name: ActingLauncher())
+    run_command.run(
+        practice=True, runs=2, procs_per_node=2, settings=["device=cpu"], seed=5,
+        results_dir=request_.results_dir,
+    )  # fmt: skip
+    told = capsys.readouterr()
+    assert "practice, which never counts" in told.out
+    assert "run 2/2  converged" in told.err
+    (folder,) = request_.results_dir.iterdir()
+    assert json.loads((folder / "ledger.jsonl").read_text().splitlines()[1])["data"]["seeds"] == [
+        5, 6,
+    ]  # fmt: skip
+
+
+def test_missed_targets_end_with_3(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:
+    import typer
+
+    monkeypatch.setattr(
+        "fourmin.launch.load_launcher", lambda name: ActingLauncher(not_converged=[2])
+    )
+    with pytest.raises(typer.Exit) as caught:
+        run_command.run(procs_per_node=2, settings=["device=cpu"], results_dir=request_.results_dir)
+    assert caught.value.exit_code == 3
+
+
+def test_a_dry_run_prints_and_does_nothing(
+    request_: Request, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_command.run(dry_run=True, results_dir=request_.results_dir)
+    assert "steps_per_epoch = 22" in capsys.readouterr().out
+    run_command.run(
+        preset="resnet50-64k", nodes=256, dry_run=True, results_dir=request_.results_dir
+    )
+    told = capsys.readouterr().out
+    assert "workers = 2048" in told
+    assert "on each of 256 nodes" in told
+    run_command.run(dry_run=True, json_lines=True, results_dir=request_.results_dir)
+    assert json.loads(capsys.readouterr().out)["runs"] == 5
+    assert not request_.results_dir.exists()

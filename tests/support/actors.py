@@ -1,0 +1,158 @@
+"""A launcher whose workers only act: they speak and log as real ones do, and train nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from campaign_factory import SYSTEM, Story, play_run
+
+from fourmin.config import Configuration
+from fourmin.launch.job import Job
+from fourmin.ledger.campaign import Slot
+from fourmin.log.writer import EventLogWriter
+
+
+class RealClock:
+    """The clocks of this machine; waiting is short."""
+
+    def pass_ms(self, milliseconds: float) -> None:
+        time.sleep(min(milliseconds, 2) / 1000)
+
+    time_ns = staticmethod(time.time_ns)
+    monotonic_ns = staticmethod(time.monotonic_ns)
+
+
+@dataclass
+class Place:
+    """What the log's player needs to know of a campaign, from a worker's job."""
+
+    job: Job
+    ask: Any
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        job = self.job
+        return {
+            "benchmark": job.configuration.benchmark,
+            "submitter": job.submitter,
+            "division": job.configuration.division,
+            "system": job.system_name,
+            "practice": job.practice,
+            "ruleset": job.ruleset,
+            "package_digest": job.package_digest,
+            "system_digest": job.system_digest,
+            "dataset": job.dataset,
+        }
+
+    @property
+    def digest(self) -> str:
+        return self.job.campaign
+
+    @property
+    def configuration(self) -> Configuration:
+        return self.job.configuration
+
+    def start(self, slot: Slot, attempt: int) -> None:
+        self.ask()
+
+
+class ActingLauncher:
+    """`fails_in` maps runs to how their second worker fails: `says`, `vanishes`, `before-start`,
+    `interrupt` (as Ctrl-C would) or `ends` (the launcher ends, its workers silent)."""
+
+    def __init__(self, fails_in: dict[int, str] | None = None, **story: Any) -> None:
+        self.fails_in = fails_in or {}
+        self.story = Story(**story)
+        self.started: list[int] = []
+
+    def command(self, configuration: Configuration) -> list[str]:
+        return ["actors", str(configuration.workers)]
+
+    def start(self, job: Job) -> ActingWorkers:
+        job.write()
+        read = Job.read(job.path)
+        assert read.configuration == job.configuration
+        self.started.append(job.run)
+        return ActingWorkers(read, self.fails_in.get(job.run), self.story)
+
+
+class ActingWorkers:
+    """Rank 0 plays the log in a thread; rank 1 fails if it is told to."""
+
+    def __init__(self, job: Job, fault: str | None, story: Story) -> None:
+        self._job, self._fault, self._story = job, fault, story
+        self._code: int | None = None
+        self.killed = False
+        self._thread = threading.Thread(target=self._act, daemon=True)
+        self._thread.start()
+
+    def exit_code(self) -> int | None:
+        if self._fault == "interrupt" and not self._thread.is_alive():
+            raise KeyboardInterrupt
+        return self._code
+
+    def kill(self, workers: Any) -> None:
+        self.killed = True
+
+    def output(self) -> str:
+        return "a line from the workers\n"
+
+    def _act(self) -> None:
+        lines = [_Line(self._job, rank) for rank in range(self._job.configuration.workers)]
+        self._lines = lines  # a line that is dropped hangs up
+        fault = self._fault
+        if fault == "before-start":
+            lines[1].say("failed", summary="no such library", details="a traceback")
+            self._code = 1
+            return
+        slot = Slot(self._job.run, self._job.seed)
+        with EventLogWriter(self._job.events_log) as log:
+            place = Place(self._job, lines[0].ask)
+            if fault is None:
+                play_run(log, place, slot, self._job.attempt, self._told(), RealClock())  # type: ignore[arg-type]
+                for line in lines:
+                    line.say("finished")
+                self._code = 0
+                return
+            self._story.killed_in = slot.run
+            play_run(log, place, slot, self._job.attempt, self._told(), RealClock())  # type: ignore[arg-type]
+        if fault == "says":
+            lines[1].say("failed", summary="the loss is not finite", details="it diverged")
+        elif fault == "vanishes":
+            lines[1].hang_up()
+        elif fault == "ends":
+            for line in lines:
+                line.say("finished") if line.rank == 0 else None
+            self._code = 1
+
+    def _told(self) -> Story:
+        import dataclasses
+
+        return dataclasses.replace(self._story, system={**SYSTEM, **self._job.system})
+
+
+class _Line:
+    """A worker's end of the control socket, without the watch that would end this process."""
+
+    def __init__(self, job: Job, rank: int) -> None:
+        self.rank = rank
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(job.control_socket))
+        self.say("hello")
+
+    def say(self, kind: str, **data: str) -> None:
+        message = {"kind": kind, "rank": self.rank, "pid": 2**22 + self.rank, **data}
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def ask(self) -> None:
+        self.say("ready")
+        assert self._socket.recv(16) == b"go\n"
+
+    def hang_up(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
