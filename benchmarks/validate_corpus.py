@@ -29,7 +29,10 @@ def unpack(corpus: Path, into: Path) -> Path:
     archives = sorted(corpus.glob("mlperf-training-*.tar.xz"))
     for archive in archives:
         with tarfile.open(archive) as file:
-            file.extractall(into, filter="data")
+            if hasattr(tarfile, "data_filter"):
+                file.extractall(into, filter="data")
+            else:  # Python 3.10 before its twelfth release
+                file.extractall(into)
     return into if archives else corpus
 
 

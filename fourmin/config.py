@@ -41,7 +41,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     ),
     "loader": ("dali", "torchvision"),
     "augmentation": ("shift", "random-resized-crop", "none"),
-    "step": ("eager",),
+    "step": ("eager", "fast"),
 }
 """The values that a field with named choices can take."""
 
@@ -236,6 +236,12 @@ class Configuration:
                 raise FourminError(f"{name} takes three numbers (red, green, blue)")
         if min(self.pixel_std) <= 0:
             raise FourminError("pixel_std must be greater than 0 for each channel")
+        if self.step == "fast" and (self.device == "cpu" or self.precision == "fp32"):
+            raise FourminError(
+                "the fast step is for fp16 and bf16 on a GPU",
+                f"this run is {self.precision} on {self.device}",
+                "--set step=eager",
+            )
         if self.device == "cpu" and self.precision == "fp16":
             raise FourminError(
                 "fp16 needs a GPU",

@@ -14,7 +14,8 @@ def allreduce(
     factor: Annotated[int, typer.Option(help="From one size to the next; the first is 1 KiB.")] = 4,
     iterations: Annotated[int, typer.Option(help="Samples of each size and algorithm.")] = 20,
     seconds: Annotated[
-        float, typer.Option(help="Take fewer samples where a size would last longer.")
+        float,
+        typer.Option(help="Fewer samples where a size would last longer; each is measured twice."),
     ] = 20.0,
     procs: Annotated[int, typer.Option(help="Processes; 0: one for each GPU or core.")] = 0,
     group_size: Annotated[

@@ -11,6 +11,8 @@ import typer
 from fourmin import __version__
 from fourmin.cli import (
     audit_command,
+    bench_allreduce_command,
+    bench_command,
     campaign_commands,
     data_command,
     presets_command,
@@ -40,6 +42,8 @@ app.command("abandon")(campaign_commands.abandon)
 app.command("submit")(campaign_commands.submit)
 app.command("audit")(audit_command.audit)
 app.add_typer(data_command.app, name="data")
+bench_command.app.command("allreduce")(bench_allreduce_command.allreduce)
+app.add_typer(bench_command.app, name="bench")
 
 
 def _version(wanted: bool) -> None:

@@ -14,7 +14,7 @@ from fourmin.report.model import Comparison, ReportedRun, Result, compare
 from fourmin.results import tree
 from fourmin.results.summary import counted_minutes, summarize
 from fourmin.rules.engine import check_view, load_campaign
-from fourmin.rules.foreign.check import check_foreign, load_foreign
+from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
 from fourmin.rules.rule import ERROR
 from fourmin.ruleset import CURRENT, Benchmark
 
@@ -28,28 +28,32 @@ def collect(paths: Sequence[Path]) -> Comparison:
 
 
 def _results(paths: Sequence[Path]) -> Iterator[Result]:
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for given in paths:
         if not os.path.lexists(given):
             raise FourminError(f"no {given}", next_step="name a campaign, or a folder of them")
         for target in tree.find_targets(os.fspath(given)):
-            folder = target.folder.resolve()
-            if target.kind in tree.FOREIGN_KINDS and folder not in seen:
-                seen.add(folder)
+            if target.identity in seen:
+                continue
+            seen.add(target.identity)
+            if target.kind in tree.FOREIGN_KINDS:
                 yield from _foreign(target)
-            if target.kind == tree.CAMPAIGN and folder not in seen:
-                seen.add(folder)
+            elif target.kind == tree.CAMPAIGN:
                 yield campaign_result(load_campaign(target.folder, target.path))
 
 
 def _foreign(target: tree.Target) -> Iterator[Result]:
     """A row for another benchmark's result; a single log is a run and none."""
-    found = load_foreign(target)
-    if target.kind != tree.MLPERF_RUN and found.judged and found.runs:
+    with collector_paused():
+        found = load_foreign(target)
+        if target.kind == tree.MLPERF_RUN or not found.judged or not found.runs:
+            return
         findings = check_foreign(found)
         # One run that did not converge makes no set invalid: it is the dropped slowest.
         valid = not any(f.fails and f.code != "RUN009" for f in findings)
-        yield foreign_result(found, len(findings), valid)
+        result = foreign_result(found, len(findings), valid)
+        del found
+    yield result
 
 
 def campaign_result(campaign: CampaignView) -> Result:

@@ -13,6 +13,9 @@ from fourmin.report.wording import COLUMNS, DETAILS, one_line, same_table, title
 from fourmin.text import printable
 
 UNBROKEN = {"95% interval", "time", "submitter"}
+NAMES = {"submitter", "system"}
+LONGEST_NAME = 24
+"""Columns of the terminal that a name may take; the rest goes on in the next line."""
 RIGHT = {"chips", "batch", "time", "CV", "epochs", "images/s", "scaling"}
 
 
@@ -51,7 +54,12 @@ def _table(results: list[Result]) -> Table:
     table = Table(title=title(results[0]), title_justify="left")
     for name, _ in shown:
         table.add_column(
-            name, justify="right" if name in RIGHT else "left", no_wrap=name in UNBROKEN
+            name,
+            justify="right" if name in RIGHT else "left",
+            no_wrap=name in UNBROKEN,
+            # Somebody's long name must not push the numbers out of the table.
+            max_width=LONGEST_NAME if name in NAMES else None,
+            overflow="fold",
         )
     for result in results:
         table.add_row(*(say(result) for _, say in shown))

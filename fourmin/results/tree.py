@@ -38,6 +38,13 @@ class Target:
     path: str
     logs: tuple[str, ...] = ()
 
+    @property
+    def identity(self) -> str:
+        """The same for the same thing by another path; a link in its place is its own thing."""
+        if self.kind in (MLPERF_RUN, DAWNBENCH_ENTRY):
+            return os.path.join(os.path.realpath(self.folder.parent), self.folder.name)
+        return os.path.realpath(self.folder)
+
 
 def find_targets(given: str) -> list[Target]:
     """Everything to check at `given` (which exists) and below it, sorted by path.

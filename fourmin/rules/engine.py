@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.results import tree
 from fourmin.results.folder import JsonFile, list_folder, read_bytes
 from fourmin.rules.changes import ChangeView
-from fourmin.rules.foreign.check import check_foreign, load_foreign
+from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
 from fourmin.rules.registry import RULES
 from fourmin.rules.rule import CAMPAIGN, CHANGE, FOURMIN, RUN, SUBMISSION, TREE, WARNING, Finding
 from fourmin.rules.waivers import (
@@ -68,8 +68,11 @@ class Report:
         return {
             "ruleset": self.ruleset,
             "ok": self.ok,
-            "checked": [asdict(checked) for checked in self.checked],
+            "checked": [{"path": c.path, "kind": c.kind, "ok": c.ok} for c in self.checked],
             "findings": [finding.to_json() for finding in self.findings],
+            "look_first": [
+                {"path": c.path, "code": c.look_first} for c in self.checked if c.look_first
+            ],
         }
 
 
@@ -139,7 +142,7 @@ def _find(paths: Iterable[str]) -> tuple[list[tree.Target], list[str]]:
     """Everything to check, each once, and the paths below which there is nothing."""
     targets: list[tree.Target] = []
     unknown: list[str] = []
-    seen: set[Path] = set()
+    seen: set[str] = set()
     for given in paths:
         if not os.path.lexists(given):
             raise FourminError(
@@ -149,9 +152,8 @@ def _find(paths: Iterable[str]) -> tuple[list[tree.Target], list[str]]:
         if not found:
             unknown.append(given)
         for target in found:
-            folder = target.folder.resolve()
-            if folder not in seen:
-                seen.add(folder)
+            if target.identity not in seen:
+                seen.add(target.identity)
                 targets.append(target)
     return targets, unknown
 
@@ -182,13 +184,16 @@ def look_first(findings: Iterable[Finding]) -> str | None:
 
 def _check_foreign(target: tree.Target) -> tuple[list[Finding], list[tree.Target]]:
     """The findings of another benchmark's result, and its runs where they lie in own files."""
-    found = load_foreign(target)
-    runs = [
-        tree.Target(tree.MLPERF_RUN, target.folder, run.path)
-        for run in found.runs
-        if target.kind == tree.MLPERF_RUN_SET and found.judged
-    ]
-    return check_foreign(found, alone=target.kind == tree.MLPERF_RUN), runs
+    with collector_paused():
+        found = load_foreign(target)
+        runs = [
+            tree.Target(tree.MLPERF_RUN, target.folder, run.path)
+            for run in found.runs
+            if target.kind == tree.MLPERF_RUN_SET and found.judged
+        ]
+        findings = check_foreign(found, alone=target.kind == tree.MLPERF_RUN)
+        del found  # before the collector goes on, so that it finds nothing to look at
+    return findings, runs
 
 
 def owner_of(path: str, owners: Collection[str]) -> str | None:

@@ -15,18 +15,18 @@ from fourmin.ruleset import CURRENT, load_ruleset
 
 
 @cache
-def _facts(ruleset: str) -> Any:
+def facts(ruleset: str) -> Any:
     """Operations an image takes to train on, and chips' peaks without sparsity, as published."""
     return loads_strict((load_ruleset(ruleset).folder / "plausibility.json").read_bytes())
 
 
-def _peak(ruleset: str, model: str) -> float | None:
+def peak_of(ruleset: str, model: str) -> float | None:
     """The highest published peak (operations/s) of a chip, None where it is not known.
 
     Of several names that occur in `model` the longest is meant: `L40S` is no `L40`.
     """
     words = f" {' '.join(re.split(r'[^A-Za-z0-9]+', model))} ".lower()
-    found = [chip for chip in _facts(ruleset)["chips"] if f" {chip['match'].lower()} " in words]
+    found = [chip for chip in facts(ruleset)["chips"] if f" {chip['match'].lower()} " in words]
     return max(found, key=lambda chip: len(chip["match"]))["peak"] if found else None
 
 
@@ -62,8 +62,8 @@ def faster_than_peak(run: RunView) -> Iterator[Problem]:
     config, rate = run.configuration, number(run.facts.get("images_per_second"))
     if config is None or rate is None:
         return
-    operations = _facts(_ruleset(run))["operations_per_image"].get(config.model)
-    peaks = [_peak(_ruleset(run), model) for model in _chips(run)]
+    operations = facts(_ruleset(run))["operations_per_image"].get(config.model)
+    peaks = [peak_of(_ruleset(run), model) for model in _chips(run)]
     if operations is None or not peaks or None in peaks:
         return
     peak = config.workers * max(value for value in peaks if value is not None)
@@ -90,5 +90,5 @@ def unknown_chip(run: RunView) -> Iterator[Problem]:
         Add the chip with its published peak to a new version of the ruleset.
     """
     for model in _chips(run):
-        if _peak(_ruleset(run), model) is None:
+        if peak_of(_ruleset(run), model) is None:
             yield Problem(run.log_path, f"no peak is known for {model[:100]}")

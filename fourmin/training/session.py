@@ -40,6 +40,7 @@ from fourmin.training.optim.build import build_optimizer
 from fourmin.training.optim.schedule import LearningRateSchedule
 from fourmin.training.precision import Precision
 from fourmin.training.run_log import OWN, log_hyperparameters, log_submission
+from fourmin.training.fast.choose import build_step
 from fourmin.training.step import EagerStep
 
 LOGGED_STEPS = 8
@@ -147,13 +148,18 @@ class Session:
 
     def _new_step(self) -> None:
         """An optimizer and a step without history."""
-        self._step = EagerStep(
+        self._step = build_step(
+            self._config.step,
             self._model,
             build_optimizer(self._model, self._config),
             self._reducer,
             self._precision,
             self._schedule,
             self._config.label_smoothing,
+            total_steps=max(1, self._config.max_epochs * self._steps_per_epoch),
+            growth_interval=self._config.loss_scale_growth_interval,
+            world_size=self._place.world_size,
+            say=_refuse_another_step,
         )
 
     def _warm_up(self) -> None:
@@ -171,7 +177,11 @@ class Session:
         self._precision = Precision(
             config.precision, device, config.loss_scale, config.loss_scale_growth_interval
         )
-        self._new_step()
+        if isinstance(self._step, EagerStep):
+            self._new_step()
+        else:
+            # Its kernels and graphs are what the warm-up was for: they stay.
+            self._step.reset(self._precision)
 
     # On the clock.
 
@@ -358,3 +368,8 @@ class Session:
 def _finite(values: list[float]) -> list[float | None]:
     """`values` for the log, where JSON has no word for what is not finite."""
     return [value if math.isfinite(value) else None for value in values]
+
+
+def _refuse_another_step(reason: str) -> None:
+    """What was registered is what runs: no other step takes its place silently."""
+    raise FourminError(reason, next_step="--set step=eager")

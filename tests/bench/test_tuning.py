@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def test_the_table_takes_the_fastest_at_every_measured_size(
     for size, times in measured.items():
         assert times[choose(entries, size)] == min(times.values())
     names = [name for _, name in parse_entries(entries)]
-    assert all(a != b for a, b in zip(names, names[1:], strict=False)), "entries that say nothing"
+    assert all(a != b for a, b in pairwise(names)), "entries that say nothing"
 
 
 @given(MEASURED)
@@ -173,9 +174,7 @@ def test_tuned_without_a_table_says_how_to_get_one() -> None:
 def test_a_group_that_tears_nodes_is_refused_before_registration() -> None:
     with pytest.raises(FourminError, match="group_size=3 does not fit 2 workers"):
         resolve_configuration(
-            Request(
-                preset="digits", options={"procs_per_node": 2, "group_size": 3}, practice=True
-            )
+            Request(preset="digits", options={"procs_per_node": 2, "group_size": 3}, practice=True)
         )
 
 

@@ -1,4 +1,4 @@
-"""The testbed: it measures, removes what it made, also after a failure, and says what is missing."""
+"""The testbed measures, removes what it made, also after a failure, and says what is missing."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -42,20 +44,29 @@ def namespaces() -> set[str]:
     return {line.split()[0] for line in done.stdout.splitlines() if line.startswith("fm")}
 
 
-@pytest.mark.usefixtures("permitted")
-def test_a_failure_leaves_no_namespace_and_no_process(two_hosts: ModuleType) -> None:
-    process = None
-    with pytest.raises(ZeroDivisionError), two_hosts.two_hosts(400) as hosts:
+def pids(host: str) -> list[str]:
+    done = subprocess.run(["ip", "netns", "pids", host], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def fail_with_a_process(two_hosts: ModuleType, seen: list[Any]) -> None:
+    with two_hosts.two_hosts(400) as hosts:
         assert set(hosts) <= namespaces()
         process = subprocess.Popen(["ip", "netns", "exec", hosts[0], "sleep", "60"])
-        while str(process.pid) not in subprocess.run(
-            ["ip", "netns", "pids", hosts[0]], capture_output=True, text=True, check=True
-        ).stdout.split():
+        while str(process.pid) not in pids(hosts[0]):
             assert process.poll() is None
+        seen += [*hosts, process]
         raise ZeroDivisionError
+
+
+@pytest.mark.usefixtures("permitted")
+def test_a_failure_leaves_no_namespace_and_no_process(two_hosts: ModuleType) -> None:
+    seen: list[Any] = []
+    with pytest.raises(ZeroDivisionError):
+        fail_with_a_process(two_hosts, seen)
+    *hosts, process = seen
     assert not set(hosts) & namespaces()
-    assert process is not None
-    assert process.wait(5) == -9
+    assert process.wait(5) == -signal.SIGKILL
 
 
 @pytest.mark.usefixtures("permitted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from typing import Any
@@ -14,6 +15,8 @@ from fourmin.errors import FourminError
 from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
 from fourmin.training.comm.base import AllReduce, Topology, build_all_reduce
 from fourmin.training.comm.fusion import GradientReducer
+from fourmin.training.comm.measure import Plan, measure
+from fourmin.training.comm.process_group import WorkerPlace
 
 TUNING = (
     "0:native", "9:torus", "3000:halving-doubling", "20000:ring", "100000:hierarchical",
@@ -127,6 +130,17 @@ def sums(
                 }
             )
     return rows
+
+
+def measured(rank: int, size: int, names: list[str], sizes: list[int]) -> Any:
+    """What ``measure`` gives for algorithms by name, or the message of its error."""
+    place = WorkerPlace(rank, size, rank, size, device_of(rank))
+    plan = Plan(sizes=tuple(sizes), device=place.device.type, iterations=3, seconds=1.0)
+    try:
+        rows = measure({name: algorithm(name, rank, size) for name in names}, plan, place)
+    except FourminError as error:
+        return str(error)
+    return [dataclasses.asdict(row) for row in rows]
 
 
 def make_model() -> nn.Module:

@@ -28,14 +28,15 @@ def accuracy(trained: Trained, device: torch.device) -> float:
     return correct / counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "precision"),
-    [("resnet20", "fp16"), ("resnet20", "bf16"), ("resnet50-small", "fp16")],
+    [("resnet20", "fp16"), ("resnet20", "bf16")],
 )
 def test_200_steps_stay_beside_the_eager_ones(
     device: torch.device, name: str, precision: str
 ) -> None:
-    """The band: first losses within 1%, means of 20 losses within 0.1, the last within 0.05.
+    """The band: first three losses within 1%, means of 20 losses within 0.1, the last within 0.05.
 
     Both steps round in half precision in different places, so single losses part after some
     tens of steps, as those of two eager runs of different cuDNN algorithms do; most where the

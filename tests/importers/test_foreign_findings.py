@@ -22,6 +22,7 @@ from foreign_factory import (
 from typer.testing import CliRunner
 
 from fourmin.cli.main import app
+from fourmin.report.collect import collect
 from fourmin.rules.engine import check
 from fourmin.rules.foreign.check import MOST_FINDINGS
 from fourmin.rules.foreign.table import JUDGES
@@ -170,7 +171,9 @@ def test_what_the_official_tools_let_through_is_found(fault: str, tmp_path: Path
     assert all("could not be applied" not in f["message"] for f in document["findings"])
     by_path = {checked["path"]: checked for checked in document["checked"]}
     assert by_path[log]["ok"] is False
-    assert by_path[log]["look_first"] in {f["code"] for f in found}
+    (first,) = document["look_first"]
+    assert first["path"] == log
+    assert first["code"] in {f["code"] for f in found}
     others = {f"{folder}/result_{run}.txt" for run in (0, 1, 3, 4)}
     assert all(by_path[other]["ok"] for other in others)
 
@@ -240,6 +243,34 @@ def test_a_faultless_set_of_every_round_has_no_error(
     assert [c.kind for c in report.checked] == ["mlperf-run-set", *["mlperf-run"] * 5]
     assert report.checked[0].path == str(folder)
     assert [f.code for f in report.findings if f.code == "RUN010"] == ["RUN010"]
+
+
+def _glued(text: str) -> str:
+    return text.replace("}\n:::MLLOG", "} :::MLLOG", 3)
+
+
+AS_WRITTEN: dict[str, Callable[[str], str]] = {
+    "CR LF": lambda text: text.replace("\n", "\r\n"),
+    "prefixes": lambda text: "".join(f"12: node-3 {line}\n" for line in text.splitlines()),
+    "glued": _glued,
+    "other output": lambda text: f"loading\n{text}caf\u00e9 ::: done\n",
+    "float times": lambda text: text.replace(', "event_type"', '.0, "event_type"'),
+    "no namespace": lambda text: text.replace('"namespace": "", ', ""),
+    "a cut line": lambda text: text + ':::MLLOG {"namespace": ""\n',
+}
+
+
+@pytest.mark.parametrize("way", sorted(AS_WRITTEN))
+def test_ways_of_writing_are_no_errors(way: str, tmp_path: Path) -> None:
+    for run in range(5):
+        text = AS_WRITTEN[way](as_mllog(mlperf_records(run=run)))
+        (tmp_path / f"{run}.log").write_bytes(text.encode("latin-1"))
+    report = check([tmp_path])
+    assert [c.kind for c in report.checked] == ["mlperf-run-set", *["mlperf-run"] * 5]
+    assert errors(report.findings) == set()
+    minutes = [run.minutes for result in collect([tmp_path]).results for run in result.runs]
+    assert len(minutes) == 5
+    assert None not in minutes
 
 
 @pytest.mark.parametrize(
@@ -324,6 +355,27 @@ def test_faster_than_the_reference_is_an_error(tmp_path: Path) -> None:
     assert errors(check([tmp_path]).findings) == {"CNV002"}
 
 
+def test_no_machine_is_faster_than_its_chips(tmp_path: Path) -> None:
+    folder = make_package(tmp_path, epoch_ms=1000)  # 1,281,167 images/s on 16 chips
+    file = folder.parents[2] / "systems" / "8xA1000.json"
+    for name, found in (("NVIDIA V100-SXM2-16GB", {"PHY001"}), ("ACME A1000", set())):
+        file.write_text(json.dumps(system_json(accelerator_model_name=name)))
+        assert errors(check([tmp_path]).findings) == found
+
+
+def test_a_log_of_another_benchmark_in_the_folder_is_found(tmp_path: Path) -> None:
+    change = value("submission_benchmark", "bert")
+    make_package(tmp_path, edit=lambda run, records: run == 2 and change(records))
+    assert errors(check([tmp_path]).findings) == {"LOG005", "RUN003"}
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("resnet", "bert"):
+        records = mlperf_records()
+        value("submission_benchmark", name)(records)
+        (bare / f"{name}.log").write_text(as_mllog(records))
+    assert "LOG005" in errors(check([bare]).findings)
+
+
 def test_scaling_json_is_compared(tmp_path: Path) -> None:
     folder = make_package(tmp_path)
     (folder / "scaling.json").write_text('{"scaling_factor": 1.1}')
@@ -375,6 +427,18 @@ def test_paths_are_as_the_caller_gave_them(tmp_path: Path, monkeypatch: pytest.M
         assert not [f for f in report.findings if f.code == "SUB001"]
     (tmp_path / "link.txt").symlink_to(folder / "result_0.txt")
     assert [c.kind for c in check([tmp_path / "link.txt"]).checked] == ["mlperf-run"]
+
+
+def test_links_that_go_round_in_circles_are_findings(tmp_path: Path) -> None:
+    file = make_entry(tmp_path / "dawn")
+    folder = make_package(tmp_path)
+    for link in (file, folder / "result_3.txt", folder.parents[2] / "systems" / "8xA1000.json"):
+        link.unlink()
+        link.symlink_to(link.name)
+    report = check([tmp_path, tmp_path / "dawn"])
+    assert [c.kind for c in report.checked].count("dawnbench-entry") == 1
+    assert "LOG001" in errors(report.findings)
+    assert len(collect([tmp_path]).results) == 2
 
 
 def test_findings_of_one_rule_in_one_file_are_limited(tmp_path: Path) -> None:

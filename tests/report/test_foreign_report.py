@@ -74,6 +74,13 @@ def test_an_invalid_set_says_so(tmp_path: Path) -> None:
     assert result.findings > 0
 
 
+def test_a_long_name_does_not_push_the_numbers_out(tmp_path: Path) -> None:
+    make_entry(tmp_path, author="A very long name " * 20, hardware="many chips " * 20)
+    text = load_renderer("table")(collect([tmp_path]))
+    assert "36.000 min" in text
+    assert "valid" in text.split("runs 36.000")[0]
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_hostile_names_stay_text_in_every_format(name: str, tmp_path: Path) -> None:
     folder = make_package(tmp_path)

@@ -89,6 +89,7 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
         (["--set", "threads=1", "--set", "threads=2"], "given twice"),
         (["--precision", "fp16", "--set", "device=cpu"], "fp16 needs a GPU"),
         (["--resume", "nowhere"], "no campaign in nowhere"),
+        (["--set", "step=fast", "--set", "device=cpu"], "the fast step is for fp16"),
         (["--launcher", "ssh"], "no launcher 'ssh'"),
         (["--data-dir", "nowhere"], "no folder nowhere"),
     ],

@@ -90,7 +90,8 @@ def load_set(folder: Path, path: str, names: list[str]) -> ForeignSet:
     )
     if not packaged:
         named = {run.benchmark for run in found.runs if run.benchmark}
-        found.benchmark = MLPERF_BENCHMARK if named <= {MLPERF_BENCHMARK} else min(named)
+        ours = not named or MLPERF_BENCHMARK in named
+        found.benchmark = MLPERF_BENCHMARK if ours else min(named)
         found.submitter = found.runs[0].submitter if found.runs else ""
     _read_scaling(found, folder, path)
     if packaged:

@@ -99,13 +99,18 @@ class ForeignRun:
 
     @cached_property
     def status(self) -> str:
-        """How the run ended, by its own word; a closed run also has to have reached the target."""
+        """How the run ended, by its own word; a closed run also has to have reached the target.
+
+        Up to v0.6 accuracies were logged in several ways, and the outcome not always: there the
+        word of the log is enough, and where it has none, the target.
+        """
         if not self.timeline.count(keys.RUN_STOP):
             return ABORTED
         status = self.timeline.status
-        if status is None and self.round is not None and not self.round.setup_keys:
-            status = keys.SUCCESS  # v0.5 and v0.6 did not always say
-        if status != keys.SUCCESS or (self.closed and self.crossing is None):
+        early = self.round is not None and not self.round.setup_keys
+        if status is None and early:
+            return NOT_CONVERGED if self.crossing is None else CONVERGED
+        if status != keys.SUCCESS or (self.closed and self.crossing is None and not early):
             return NOT_CONVERGED
         return CONVERGED
 

@@ -9,6 +9,7 @@ from typing import Any
 from fourmin.log import keys
 from fourmin.log.timeline import Timeline
 from fourmin.results.importers.model import (
+    BENCHMARK,
     DAWNBENCH,
     MLPERF,
     ForeignRun,
@@ -17,10 +18,14 @@ from fourmin.results.importers.model import (
 from fourmin.results.run_result import CONVERGED
 from fourmin.rules.compare import number, short
 from fourmin.rules.foreign.judge import FOREIGN_SET, judge
+from fourmin.rules.plausibility import facts, peak_of
 from fourmin.rules.rule import NOTE, WARNING, Problem
 from fourmin.rules.runs import FEWEST_TIMES
+from fourmin.ruleset import CURRENT
 
 RUNS = 5
+LONGEST_NAME = 500
+"""Characters of a chip's name that are looked at."""
 FEWEST_ACCURACIES = 5
 """Fewer equal accuracies could be chance."""
 _COMPARED = (
@@ -207,6 +212,25 @@ def no_reference_point(found: ForeignSet) -> Iterator[Problem]:
     if found.convergence.reference is None:
         batch = found.global_batch_size
         yield Problem(found.path, f"no reference point of {rules.name} for batch {batch}")
+
+
+@judge("PHY001", FOREIGN_SET, MLPERF)
+def faster_than_peak(found: ForeignSet) -> Iterator[Problem]:
+    """The mean throughput of the runs against the published peak of the accelerators that the
+    system's description names.
+    """
+    model = (found.description or {}).get("accelerator_model_name")
+    rate, chips = found.images_per_second, found.chips
+    if not isinstance(model, str) or rate is None or not chips:
+        return
+    operations = facts(CURRENT)["operations_per_image"].get(BENCHMARK)
+    peak = peak_of(CURRENT, model[:LONGEST_NAME])
+    if operations is not None and peak is not None and rate * operations > chips * peak:
+        yield Problem(
+            found.path,
+            f"{rate:.0f} images/s take {rate * operations:.2g} operations/s; {chips} chips can do "
+            f"{chips * peak:.2g}",
+        )
 
 
 @judge("SUB001", FOREIGN_SET, MLPERF)

@@ -12,6 +12,7 @@ from fourmin.results.importers.model import (
     DAWNBENCH,
     EVAL_SAMPLES,
     MLPERF,
+    MLPERF_BENCHMARK,
     TRAIN_SAMPLES,
     ForeignRun,
 )
@@ -55,6 +56,18 @@ _FIXED = {
     keys.LARS_EPSILON: 0,
 }
 _MOMENTUM = (keys.LARS_OPT_MOMENTUM, keys.SGD_OPT_MOMENTUM)
+
+
+@judge("LOG005", FOREIGN_RUN, MLPERF)
+def log_identity(run: ForeignRun) -> Iterator[Problem]:
+    """The log is one of ResNet-50, as the folder that it lies in says."""
+    if run.benchmark not in ("", MLPERF_BENCHMARK):
+        record = run.timeline.first(keys.SUBMISSION_BENCHMARK)
+        yield Problem(
+            run.path,
+            f"a log of {short(run.benchmark)}, not of {MLPERF_BENCHMARK}",
+            None if record is None else record.line,
+        )
 
 
 @judge("DAT001", FOREIGN_RUN, MLPERF)

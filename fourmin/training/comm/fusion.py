@@ -272,11 +272,16 @@ class GradientReducer:
 
     def _hook(self, bucket: Bucket, slot: Slot) -> Callable[[Tensor], None]:
         def arrived(_: Tensor) -> None:
-            self._arrived(bucket, slot)
+            self.arrived(bucket, slot)
 
         return arrived
 
-    def _arrived(self, bucket: Bucket, slot: Slot) -> None:
+    def arrived(self, bucket: Bucket, slot: Slot) -> None:
+        """Take note that the gradient of `slot` is complete; autograd's hooks call this, and so
+        does a step that makes gradients without autograd.
+
+        Raises RuntimeError for a gradient that is not the bucket's view or came twice.
+        """
         grad = slot.parameter.grad
         if (
             grad is None

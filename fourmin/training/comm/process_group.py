@@ -57,6 +57,10 @@ def init_process_group(device: str, timeout_seconds: float) -> WorkerPlace:
     # which needs all ranks, not only the members.
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
+        if device == "cuda":
+            # NCCL connects at the first call, which all ranks must make; a round of messages
+            # may leave some out.
+            dist.barrier(device_ids=[local_rank])
     except (RuntimeError, ValueError) as error:
         raise CommunicationError(
             f"worker {rank} of {world_size} could not join the others over {backend}",

@@ -33,7 +33,10 @@ class StatisticsConvolution:
     def __init__(
         self, x: Tensor, weight: Tensor, y: Tensor, stride: list[int], padding: list[int]
     ) -> None:
-        import cudnn
+        try:
+            import cudnn
+        except (ImportError, OSError) as error:  # OSError: cuDNN itself is not where it looks
+            raise RuntimeError(f"nvidia-cudnn-frontend cannot be loaded: {error}") from error
 
         self._cudnn = cudnn
         device = x.device.index or 0

@@ -186,7 +186,7 @@ class FastStep:
 
         def arrived() -> None:
             for slot in bucket.slots:
-                self._reducer._arrived(bucket, slot)
+                self._reducer.arrived(bucket, slot)
 
         return arrived
 

@@ -1,0 +1,257 @@
+"""Scaling of ResNet-50 over the GPUs of one node, and all-reduce bandwidths, in one go.
+
+    python benchmarks/scaling.py [--gpus N] [--batch 256] [--steps 30] [--output FILE]
+
+Starts torchrun on this machine. FP16, channels_last, synthetic images that stay on the GPU. In the
+same processes, taking turns: each GPU alone without any communication (what N GPUs are held
+against), fourmin's step with `native` and with `tuned`, and torch's DistributedDataParallel with
+static_graph and gradient_as_bucket_view. Efficiency is the images/s of a GPU among N over those
+of a GPU alone; "alone" also runs on all GPUs at once, so that clocks and power are alike. The
+last line of the output is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+WARM_UP = 8
+BLOCKS = 6
+
+
+def main() -> int:
+    """Start the workers, print what they found."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--gpus", type=int, default=0, help="0: all that are visible")
+    parser.add_argument("--batch", type=int, default=256, help="images on each GPU")
+    parser.add_argument("--steps", type=int, default=30, help="in a block; 6 blocks of each")
+    parser.add_argument("--max-size", type=int, default=1 << 30, help="bytes, of the all-reduce")
+    parser.add_argument("--group-size", type=int, default=0, help="GPUs in a group")
+    parser.add_argument("--output", type=Path, help="write the JSON there as well")
+    options = parser.parse_args()
+    import torch
+
+    gpus = options.gpus or torch.cuda.device_count()
+    if gpus < 2:
+        print("scaling needs at least two GPUs", file=sys.stderr)
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        plan, result = Path(folder) / "plan.json", Path(folder) / "result.json"
+        fields = {name: value for name, value in vars(options).items() if name != "output"}
+        plan.write_text(json.dumps(fields))
+        subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--standalone",
+             f"--nproc-per-node={gpus}", __file__, "worker", str(plan), str(result)],
+            env={**os.environ, "OMP_NUM_THREADS": "4", "TORCH_CPP_LOG_LEVEL": "ERROR"},
+            check=True,
+        )  # fmt: skip
+        found = json.loads(result.read_text())
+    from fourmin.bench.allreduce import table_lines, with_bandwidths
+
+    bandwidths = with_bandwidths(found["allreduce"])
+    print("\n".join(table_lines(bandwidths)))
+    found["allreduce"] = bandwidths
+    if options.output:
+        options.output.write_text(json.dumps(found, indent=2) + "\n")
+    brief = {name: value for name, value in found.items() if name != "allreduce"}
+    largest = bandwidths["rows"][-1]["bytes"]
+    brief["bus_bandwidth"] = {
+        row["algorithm"]: round(row["bus_bandwidth"], 1)
+        for row in bandwidths["rows"]
+        if row["bytes"] == largest
+    }
+    print(json.dumps(brief))
+    return 0
+
+
+def worker(plan_path: str, result_path: str) -> None:
+    """One GPU's part."""
+    import torch
+    import torch.distributed as dist
+
+    from fourmin.training.comm import measure, process_group
+
+    options = json.loads(Path(plan_path).read_text())
+    place = process_group.init_process_group("cuda", 300.0)
+    torch.backends.cudnn.benchmark = True
+    sizes = [1 << power for power in range(10, 41, 2) if 1 << power <= options["max_size"]]
+    plan = measure.Plan(
+        sizes=tuple(sizes),
+        device="cuda",
+        group_size=options["group_size"],
+        dtype="float16",
+        iterations=10,
+        seconds=4.0,
+    )
+    bandwidths = measure.tune_and_measure(plan, place)
+    steps = build_steps(options, place, tuple(bandwidths["tuning"]))
+    rates = take_turns(steps, options, place)
+    alone = rates["alone"]
+    if place.rank == 0:
+        result = {
+            "gpus": place.world_size,
+            "gpu": torch.cuda.get_device_name(),
+            "torch": torch.__version__,
+            "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            "batch": options["batch"],
+            "images_per_second_per_gpu": {name: round(rate, 1) for name, rate in rates.items()},
+            "efficiency": {
+                name: round(rate / alone, 4) for name, rate in rates.items() if name != "alone"
+            },
+            "allreduce": bandwidths,
+        }
+        Path(result_path).write_text(json.dumps(result))
+    dist.barrier(device_ids=[place.local_rank])
+    process_group.destroy()
+
+
+def build_steps(
+    options: dict[str, Any], place: Any, tuning: tuple[str, ...]
+) -> dict[str, Callable[[], object]]:
+    """One training step of each kind, on images of its own GPU."""
+    import torch
+    from torch.nn import functional
+    from torch.nn.parallel import DistributedDataParallel
+
+    from fourmin.presets import load_preset
+    from fourmin.training.comm.base import Topology, build_all_reduce
+    from fourmin.training.comm.fusion import GradientReducer
+    from fourmin.training.models import build_model
+    from fourmin.training.models.init import initialize
+    from fourmin.training.optim.build import build_optimizer, set_learning_rate
+    from fourmin.training.optim.schedule import LearningRateSchedule
+    from fourmin.training.precision import Precision
+    from fourmin.training.step import EagerStep
+
+    batch = options["batch"]
+    config = dataclasses.replace(
+        load_preset("resnet50-8k"),
+        nodes=1,
+        procs_per_node=place.world_size,
+        global_batch_size=batch * place.world_size,
+        gradient_accumulation_steps=1,
+        bn_span=1,
+        device="cuda",
+        precision="fp16",
+        group_size=options["group_size"],
+        tuning=tuning,
+    )
+    images = torch.randn(batch, 3, 224, 224, device=place.device)
+    images = images.to(memory_format=torch.channels_last)
+    labels = torch.randint(0, 1000, (batch,), device=place.device)
+
+    def model() -> torch.nn.Module:
+        made = build_model(
+            config.model,
+            num_classes=1000,
+            bn_momentum=config.bn_momentum,
+            bn_epsilon=config.bn_epsilon,
+        ).to(device=place.device, memory_format=torch.channels_last)
+        initialize(made, 1, config.initialization, config.zero_last_gamma)
+        return made.train()
+
+    def schedule() -> LearningRateSchedule:
+        return LearningRateSchedule.from_config(config, 100)
+
+    def precision() -> Precision:
+        return Precision("fp16", place.device, 1024.0, 2000)
+
+    def own(name: str, world_size: int) -> Callable[[], object]:
+        """fourmin's step; with a world of 1 nothing is sent."""
+        made = model()
+        topology = Topology.build(
+            place.rank, place.world_size, place.ranks_per_node, config.group_size
+        )
+        reducer = GradientReducer(
+            made.named_parameters(),
+            build_all_reduce(
+                name,
+                topology,
+                hybrid_threshold=config.hybrid_threshold,
+                timeout_seconds=300.0,
+                tuning=tuning,
+            ),
+            world_size,
+            config.fusion_threshold,
+        )
+        step = EagerStep(
+            made,
+            build_optimizer(made, config),
+            reducer,
+            precision(),
+            schedule(),
+            config.label_smoothing,
+        )
+        return lambda: step([(images, labels)])
+
+    def ddp() -> Callable[[], object]:
+        made = model()
+        parallel = DistributedDataParallel(
+            made, device_ids=[place.local_rank], static_graph=True, gradient_as_bucket_view=True
+        )
+        optimizer, scaling, rates = build_optimizer(made, config), precision(), schedule()
+        gradients = [parameter for parameter in made.parameters() if parameter.requires_grad]
+
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=False)
+            with scaling.autocast():
+                logits = parallel(images)
+            loss = functional.cross_entropy(
+                logits.float(), labels, label_smoothing=config.label_smoothing
+            )
+            scaling.scale(loss).backward()
+            finite = scaling.unscale_and_check([p.grad for p in gradients if p.grad is not None])
+            if finite:
+                set_learning_rate(optimizer, rates(0))
+                optimizer.step()
+            scaling.update(finite)
+
+        return step
+
+    return {
+        "alone": own("native", 1),
+        "native": own("native", place.world_size),
+        "tuned": own("tuned", place.world_size),
+        "ddp": ddp(),
+    }
+
+
+def take_turns(
+    steps: dict[str, Callable[[], object]], options: dict[str, Any], place: Any
+) -> dict[str, float]:
+    """Median images/s of a GPU for each kind of step, from blocks timed by the slowest GPU."""
+    import torch
+    import torch.distributed as dist
+
+    rates: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(BLOCKS + 1):
+        for name, step in steps.items():
+            count = options["steps"] if turn else WARM_UP
+            torch.cuda.synchronize()
+            dist.barrier(device_ids=[place.local_rank])
+            start = time.perf_counter()
+            for _ in range(count):
+                step()
+            torch.cuda.synchronize()
+            seconds = torch.tensor(time.perf_counter() - start, device=place.device)
+            dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+            if turn:
+                rates[name].append(options["batch"] * count / float(seconds))
+    return {name: statistics.median(values) for name, values in rates.items()}
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["worker"]:
+        worker(*sys.argv[2:])
+    else:
+        sys.exit(main())
