@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow check format docs clean
+.PHONY: help install demo test test-slow fuzz bench-validate check format docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -28,6 +28,12 @@ test: $(INSTALLED)  ## the tests, without the slow ones
 
 test-slow: $(INSTALLED)  ## the slow tests alone
 	$(BIN)/pytest -m slow
+
+fuzz: $(INSTALLED)  ## 200,000 mutated files and 2,000 hostile folders
+	FOURMIN_FUZZ_INPUTS=200000 $(BIN)/pytest tests/fuzz --timeout 0
+
+bench-validate: $(INSTALLED)  ## validation against json.loads on real logs (FOURMIN_CORPUS)
+	$(BIN)/python benchmarks/validate_corpus.py
 
 check: $(INSTALLED)  ## linters, format and types
 	$(BIN)/ruff check .

@@ -253,5 +253,6 @@ def take_turns(
 if __name__ == "__main__":
     if sys.argv[1:2] == ["worker"]:
         worker(*sys.argv[2:])
+        os._exit(0)  # without finalizers, which threads of torch can abort
     else:
         sys.exit(main())

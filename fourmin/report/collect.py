@@ -13,9 +13,9 @@ from fourmin.report.foreign import foreign_result
 from fourmin.report.model import Comparison, ReportedRun, Result, compare
 from fourmin.results import tree
 from fourmin.results.summary import counted_minutes, summarize
-from fourmin.rules.engine import check_view, load_campaign
+from fourmin.rules.engine import check_campaigns, load_campaign
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
-from fourmin.rules.rule import ERROR
+from fourmin.rules.rule import Finding
 from fourmin.ruleset import CURRENT, Benchmark
 
 
@@ -29,6 +29,7 @@ def collect(paths: Sequence[Path]) -> Comparison:
 
 def _results(paths: Sequence[Path]) -> Iterator[Result]:
     seen: set[str] = set()
+    campaigns: list[CampaignView] = []
     for given in paths:
         if not os.path.lexists(given):
             raise FourminError(f"no {given}", next_step="name a campaign, or a folder of them")
@@ -39,7 +40,10 @@ def _results(paths: Sequence[Path]) -> Iterator[Result]:
             if target.kind in tree.FOREIGN_KINDS:
                 yield from _foreign(target)
             elif target.kind == tree.CAMPAIGN:
-                yield campaign_result(load_campaign(target.folder, target.path))
+                campaigns.append(load_campaign(target.folder, target.path))
+    findings = check_campaigns(campaigns)
+    for campaign in campaigns:
+        yield campaign_result(campaign, findings[campaign.path])
 
 
 def _foreign(target: tree.Target) -> Iterator[Result]:
@@ -56,9 +60,8 @@ def _foreign(target: tree.Target) -> Iterator[Result]:
     yield result
 
 
-def campaign_result(campaign: CampaignView) -> Result:
+def campaign_result(campaign: CampaignView, findings: Sequence[Finding]) -> Result:
     """One campaign as a report shows it; whatever its files do not give is None."""
-    findings = check_view(campaign)
     plan = campaign.plan or {}
     practice = bool(plan.get("practice", False))
     runs = campaign.runs
@@ -98,7 +101,8 @@ def campaign_result(campaign: CampaignView) -> Result:
         state=state,
         practice=practice,
         findings=len(findings),
-        valid=not any(finding.severity == ERROR for finding in findings),
+        valid=not any(finding.fails for finding in findings),
+        waivers=tuple(sorted({finding.code for finding in findings if finding.waived})),
         registration=str(assigned.get("registration", "none")),
         group=(
             "fourmin",

@@ -230,6 +230,19 @@ def check_campaign(
     return check_view(view, select=select)
 
 
+def check_campaigns(campaigns: Sequence[CampaignView]) -> dict[str, list[Finding]]:
+    """The findings of campaigns by path, also what they say of each other; waivers applied."""
+    findings = [finding for campaign in campaigns for finding in check_view(campaign)]
+    findings += _apply(TREE, list(campaigns), "")
+    digests = {campaign.path: campaign.digest for campaign in campaigns}
+    owned: dict[str, list[Finding]] = {campaign.path: [] for campaign in campaigns}
+    for finding in apply_waivers(findings, digests, load_waivers()):
+        owner = owner_of(finding.path, owned)
+        if owner is not None:
+            owned[owner].append(finding)
+    return owned
+
+
 def load_campaign(folder: Path, path: str | None = None) -> CampaignView:
     """A campaign's folder as the rules see it."""
     shown = os.fspath(folder) if path is None else path

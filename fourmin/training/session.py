@@ -33,6 +33,7 @@ from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.data import build_loader
 from fourmin.training.data.order import OrderDigest
 from fourmin.training.evaluate import evaluate
+from fourmin.training.fast.choose import build_step
 from fourmin.training.models import build_model
 from fourmin.training.models.batchnorm import apply_bn_span, average_bn_statistics
 from fourmin.training.models.init import initialize, weights_digest
@@ -40,7 +41,6 @@ from fourmin.training.optim.build import build_optimizer
 from fourmin.training.optim.schedule import LearningRateSchedule
 from fourmin.training.precision import Precision
 from fourmin.training.run_log import OWN, log_hyperparameters, log_submission
-from fourmin.training.fast.choose import build_step
 from fourmin.training.step import EagerStep
 
 LOGGED_STEPS = 8

@@ -120,6 +120,29 @@ def test_an_edited_result_is_shown_as_invalid_and_its_number_is_not_believed(
     assert "INVALID" in load_renderer("table")(collect([folder]))
 
 
+def test_what_campaigns_say_of_each_other_and_waivers_reach_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fourmin.rules import engine
+    from fourmin.rules.waivers import Waiver
+
+    alone = single(campaign(tmp_path, 1)).findings
+    campaign(tmp_path, 2)  # does not name the first: LED010
+    assert max(r.findings for r in collect([tmp_path]).results) > alone
+
+    folder = campaign(tmp_path / "edited", 3)
+    (folder / "stray.txt").write_text("")
+    broken = single(folder)
+    assert not broken.valid
+    code = next(f.code for f in engine.check([folder]).findings if f.fails)
+    digest = engine.load_campaign(folder).digest
+    waiver = Waiver(code, digest, "a stray file", "a maintainer")
+    monkeypatch.setattr(engine, "load_waivers", lambda: (waiver,))
+    waived = single(folder)
+    assert (waived.valid, waived.waivers) == (True, (code,))
+    assert f"waived {code}" in load_renderer("markdown")(collect([folder]))
+
+
 def test_results_that_must_not_be_compared_are_in_different_tables(tmp_path: Path) -> None:
     a = single(campaign(tmp_path, 1))
     import dataclasses

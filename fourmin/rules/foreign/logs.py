@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from fourmin.canonical import JSON
 from fourmin.log import keys
 from fourmin.log.records import Record
 from fourmin.results.importers.model import MLPERF, ForeignRun
@@ -83,6 +82,9 @@ _SUBMISSION_VALUES = {
     keys.SUBMISSION_DIVISION: ("closed", "open"),
     keys.SUBMISSION_STATUS: ("cloud", "onprem", "preview", "research"),
 }
+
+
+_NUMERIC = (int, float)
 
 
 def has_setup(run: ForeignRun) -> bool:
@@ -240,11 +242,14 @@ def log_types(run: ForeignRun) -> Iterator[Problem]:
     if not has_setup(run):
         return
     for key, names in _NUMBERED.items():
-        for record in run.timeline.all(key):
-            wrong = [name for name in names if not _is_epoch(name, record.metadata.get(name))]
-            if wrong:
-                yield Problem(run.path, f"{key} without a number {wrong[0]}", record.line)
-                break
+        records = run.timeline.all(key)
+        for name in names:
+            wrong = next((r for r in records if type(r.metadata.get(name)) not in _NUMERIC), None)
+            if wrong is not None:
+                yield Problem(run.path, f"{key} without a number {name}", wrong.line)
+    for block in run.timeline.block_intervals:
+        if block.epoch_count is not None and block.epoch_count <= 0:
+            yield Problem(run.path, f"a block of {block.epoch_count:g} epochs", block.start_line)
     stop = run.timeline.last(keys.RUN_STOP)
     if stop is not None and run.timeline.status is None:
         yield Problem(run.path, "run_stop without status", stop.line)
@@ -256,12 +261,6 @@ def log_types(run: ForeignRun) -> Iterator[Problem]:
         named = run.timeline.first(key)
         if named is not None and named.value in ("", None):
             yield Problem(run.path, f"{key} is empty", named.line)
-
-
-def _is_epoch(name: str, value: JSON) -> bool:
-    """Whether a value can be an epoch's number or a count of epochs."""
-    count = number(value)
-    return count is not None and (name != keys.EPOCH_COUNT or count > 0)
 
 
 @judge("CLK001", FOREIGN_RUN, MLPERF)

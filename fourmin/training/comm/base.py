@@ -26,7 +26,7 @@ _MODULES = {
     "tuned": "fourmin.training.comm.tuned",
 }
 
-DEFAULT_PIPELINE_BYTES = 512 * 1024
+DEFAULT_PIPELINE_BYTES = 1024 * 1024
 
 
 class CommunicationError(FourminError):

@@ -92,6 +92,6 @@ def _process_group(
 
 
 def build(topology: Topology, options: AllReduceOptions) -> HierarchicalAllReduce:
-    """Make the hierarchical algorithm, in chunks of 4 ``options.pipeline_bytes``."""
+    """Make the hierarchical algorithm, in chunks of 2 ``options.pipeline_bytes``."""
     # A chunk costs two collectives of the whole group beside the ring: fewer, larger ones.
-    return HierarchicalAllReduce(topology, 4 * options.pipeline_bytes, options.timeout)
+    return HierarchicalAllReduce(topology, 2 * options.pipeline_bytes, options.timeout)
