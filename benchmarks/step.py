@@ -12,7 +12,8 @@ import json
 import sys
 from pathlib import Path
 
-from fourmin.bench.step import StepReport, measure_and_report
+from fourmin.bench.step import measure_and_report
+from fourmin.bench.step_report import StepReport
 
 LARGE, SMALL = 256, (32, 64)
 UPDATE_SECONDS = 0.35e-3

@@ -149,7 +149,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=4, help="ranks on each host")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes")
     parser.add_argument("--iterations", type=int, default=40, help="samples, at most")
-    parser.add_argument("--seconds", type=float, default=30.0, help="for each size, twice")
+    parser.add_argument("--seconds", type=float, default=35.0, help="for each size, twice")
     parser.add_argument("--blocks", type=int, default=24, help="of 5 training steps each")
     parser.add_argument("--no-step", action="store_true", help="leave the training step out")
     options = parser.parse_args()

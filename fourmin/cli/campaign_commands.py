@@ -62,11 +62,10 @@ def abandon(
     """Give a campaign up, visibly: its ledger says so, and it counts as failed."""
     from fourmin.cli.output import stdout
     from fourmin.errors import FourminError
-    from fourmin.ledger.campaign import Campaign
+    from fourmin.ledger.campaign import Campaign, require_campaign
     from fourmin.ledger.lock import CampaignLock
 
-    if not (campaign / "campaign.json").is_file():
-        raise FourminError(f"no campaign in {campaign}")
+    require_campaign(campaign)
     with CampaignLock(campaign):
         opened = Campaign.reopen(campaign)
         if opened.closed:

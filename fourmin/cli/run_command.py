@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourmin.errors import NOT_CONVERGED, FourminError
+from fourmin.errors import NOT_CONVERGED
 
 if TYPE_CHECKING:
     from fourmin.cli.display import Display
@@ -31,9 +31,7 @@ def run(
     loader: Annotated[str | None, typer.Option(help="dali or torchvision.")] = None,
     allreduce: Annotated[
         str | None,
-        typer.Option(
-            help="native, ring, hierarchical, hybrid, halving-doubling, torus or tuned."
-        ),
+        typer.Option(help="native, ring, hierarchical, hybrid, halving-doubling, torus or tuned."),
     ] = None,
     group_size: Annotated[
         int | None, typer.Option(help="Workers in a group of the hierarchy; 0: those of a node.")
@@ -130,7 +128,7 @@ def run(
 
 def _execute(request: Request, existing: Path | None, base: str | None, display: Display) -> None:
     from fourmin.launch import load_launcher
-    from fourmin.ledger.campaign import Campaign
+    from fourmin.ledger.campaign import Campaign, require_campaign
     from fourmin.ledger.lock import CampaignLock
     from fourmin.plan import go_on, prepare
 
@@ -142,11 +140,7 @@ def _execute(request: Request, existing: Path | None, base: str | None, display:
         with CampaignLock(campaign.folder):
             _conduct(campaign, prepared.materials, workers, display)
         return
-    if not (existing / "campaign.json").is_file():
-        raise FourminError(
-            f"no campaign in {existing}",
-            next_step="name a folder that `fourmin run` made, such as results/<campaign>",
-        )
+    require_campaign(existing)
     with CampaignLock(existing):
         campaign, materials = go_on(existing, request.data_dir, base)
         _conduct(campaign, materials, workers, display)

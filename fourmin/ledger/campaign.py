@@ -90,6 +90,15 @@ class Slot:
     status: str | None = None
 
 
+def require_campaign(folder: Path) -> None:
+    """Raise FourminError unless `folder` holds a campaign's plan."""
+    if not (folder / CAMPAIGN_FILE).is_file():
+        raise FourminError(
+            f"no campaign in {folder}",
+            next_step="name a folder that `fourmin run` made, such as results/<campaign>",
+        )
+
+
 class Campaign:
     """An open or closed campaign in its folder. The writing methods need the campaign's lock."""
 

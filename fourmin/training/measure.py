@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fourmin.bench.step import Ceilings, PeerResult, StepOptions, StepReport
+from fourmin.bench.step_report import Ceilings, PeerResult, StepOptions, StepReport
 from fourmin.config import Configuration
 from fourmin.system.hardware import processor
 from fourmin.training.comm.fusion import GradientReducer

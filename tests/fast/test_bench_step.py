@@ -7,7 +7,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from fourmin.bench.step import Ceilings, PeerResult, StepOptions, StepReport
+from fourmin.bench.step_report import Ceilings, PeerResult, StepOptions, StepReport
 from fourmin.cli.bench_command import app
 from fourmin.errors import FourminError
 
