@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow fuzz bench-validate check format docs clean
+.PHONY: help install demo test test-slow fuzz bench-validate bench-two-hosts check format docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -46,6 +46,9 @@ format: $(INSTALLED)  ## put the source in form
 
 docs: $(INSTALLED)  ## write the generated pages anew
 	$(BIN)/python -m fourmin.rules.pages
+
+bench-two-hosts: $(INSTALLED)  ## all-reduce on two simulated hosts (root, ip and tc)
+	$(BIN)/python benchmarks/two_hosts.py
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

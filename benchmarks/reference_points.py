@@ -3,8 +3,8 @@
     python benchmarks/reference_points.py digits --runs 20           # runs them, then writes
     python benchmarks/reference_points.py digits --from results/practice-digits-...
 
-Writes rules/1.0/rcp/<benchmark>.json: the epochs that each run needed to its target, at the preset's
-batch size and settings. Seeds are those of the practice campaign, so they are assigned like any
+Writes rules/1.0/rcp/<benchmark>.json: the epochs that each run needed to its target, at the batch
+size and settings of the preset. Seeds are those of the practice campaign, so they are assigned like any
 other and differ from every campaign that counts.
 """
 
