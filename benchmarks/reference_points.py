@@ -4,8 +4,8 @@
     python benchmarks/reference_points.py digits --from results/practice-digits-...
 
 Writes rules/1.0/rcp/<benchmark>.json: the epochs that each run needed to its target, at the batch
-size and settings of the preset. Seeds are those of the practice campaign, so they are assigned like any
-other and differ from every campaign that counts.
+size and settings of the preset. Seeds are those of the practice campaign, so they are assigned like
+any other and differ from every campaign that counts.
 """
 
 from __future__ import annotations

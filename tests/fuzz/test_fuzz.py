@@ -158,4 +158,5 @@ def test_a_file_of_a_mebibyte_takes_less_than_a_second(name: str, tmp_path: Path
     begin = time.process_time()
     check([tmp_path])
     read_table(LARGE[name])
-    assert time.process_time() - begin < 1
+    # Coverage traces every line, which takes several times as long.
+    assert time.process_time() - begin < (1 if sys.gettrace() is None else 5)

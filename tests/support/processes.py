@@ -44,6 +44,8 @@ def running(*arguments: str, state: Path) -> Iterator[Command]:
         stderr=subprocess.PIPE,
         text=True,
         env=environment(state),
+        # A shell's background jobs ignore Ctrl-C, and their children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     command = Command(process, state)
     try:
