@@ -55,7 +55,9 @@ class CampaignLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Give the lock back."""
+        """Give the lock back; the file stays, without the name of this host."""
+        if self._descriptor is not None and self._lease is None:
+            os.ftruncate(self._descriptor, 0)
         self._close()
         if self._lease is not None:
             self._lease.unlink(missing_ok=True)
