@@ -209,13 +209,20 @@ def owner_of(path: str, owners: Collection[str]) -> str | None:
 
 
 def by_target(report: Report) -> Iterator[tuple[Checked, list[Finding]]]:
-    """Each thing that was checked with its findings, which lie at its path or below."""
+    """Each thing that was checked with its findings, which lie at its path or below.
+
+    Last, what lies elsewhere: files that a change touches beside what was checked.
+    """
     owned: dict[str, list[Finding]] = {checked.path: [] for checked in report.checked}
+    elsewhere: list[Finding] = []
     for finding in report.findings:
         owner = owner_of(finding.path, owned)
-        owned[report.checked[0].path if owner is None else owner].append(finding)
+        (elsewhere if owner is None else owned[owner]).append(finding)
     for checked in report.checked:
         yield checked, owned[checked.path]
+    if elsewhere:
+        ok = not any(finding.fails for finding in elsewhere)
+        yield Checked("files of the change", "change", ok, look_first(elsewhere)), elsewhere
 
 
 def check_campaign(
