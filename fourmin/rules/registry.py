@@ -80,6 +80,7 @@ _OWN: tuple[Rule, ...] = (
     system.same_package,
     system.interpreter_changes,
     system.warm_cache,
+    system.unreleased_harness,
     ledger.hash_chain,
     ledger.ledger_order,
     ledger.campaign_digest,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
 from fourmin.rules.compare import mapping, short
+from fourmin.rules.releases import released_versions
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, WARNING, Problem, rule
 from fourmin.system.capture import system_digest
 
@@ -123,3 +124,28 @@ def warm_cache(campaign: CampaignView) -> Iterator[Problem]:
         run, record = warm[0]
         numbers = ", ".join(str(run.number) for run, _ in warm)
         yield Problem(run.log_path, f"the page cache was warm in run {numbers}", record.line)
+
+
+@rule("SYS006", "unreleased-harness", NOTE, CAMPAIGN)
+def unreleased_harness(campaign: CampaignView) -> Iterator[Problem]:
+    """The harness is a released version.
+
+    What it checks
+        `package_digest` in the campaign.json of a campaign that counts against the digests of
+        the released versions in rules/releases.toml.
+    Why it is bad
+        Of a released harness everybody knows what it does. Of another one only its digest is
+        known, until somebody finds the commit with that digest.
+    Example
+        A campaign run from a checkout between two releases.
+    How to put it right
+        Run a released version, or name the commit in the system description: whoever checks it
+        out gets the same digest.
+    """
+    plan = campaign.plan
+    if plan is None or plan["practice"] or plan["package_digest"] in released_versions():
+        return
+    yield Problem(
+        campaign.where("campaign.json"),
+        f"the package {plan['package_digest'][:16]} is no released version of fourmin",
+    )

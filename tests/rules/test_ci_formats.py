@@ -103,8 +103,8 @@ def test_sarif_of_ten_thousand_long_findings_stays_below_githubs_ten_megabytes()
     [
         ("a/b c.txt", "a/b%20c.txt"),
         ("./a/../b", "b"),
-        ("/work/x", "file:///work/x"),
-        ("//work/x", "file:///work/x"),
+        ("/repo/x", "file:///repo/x"),
+        ("//repo/x", "file:///repo/x"),
         ("a%20b#c?d:e", "a%2520b%23c%3Fd%3Ae"),
         ("", "."),
         ("\udcff", "%FF"),

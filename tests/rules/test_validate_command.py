@@ -35,7 +35,7 @@ def test_a_valid_campaign(tmp_path: Path) -> None:
     code, output = _run("validate", folder)
     assert code == 0
     assert output.startswith(f"campaign {folder}: ok")
-    assert output.endswith("0 errors, 0 warnings, 2 notes.\n")
+    assert output.endswith("0 errors, 0 warnings, 3 notes.\n")
 
 
 def test_an_edited_result_names_the_file_and_the_rule(tmp_path: Path) -> None:

@@ -1,0 +1,36 @@
+"""The released versions of the harness, by the digest of their package: `rules/releases.toml`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from fourmin.errors import FourminError
+from fourmin.files import rulesets_folder
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+RELEASES_FILE = "releases.toml"
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+
+
+def released_versions(path: Path | None = None) -> dict[str, str]:
+    """Version by package digest; empty where there is no file.
+
+    Raises FourminError for a file that is not as it should be.
+    """
+    file = path or rulesets_folder() / RELEASES_FILE
+    try:
+        releases = tomllib.loads(file.read_text()).get("release", [])
+        found = {release["digest"]: str(release["version"]) for release in releases}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FourminError(f"cannot read {file}", str(error)) from None
+    if not all(isinstance(digest, str) and _DIGEST.match(digest) for digest in found):
+        raise FourminError(f"{file} holds a digest that is none")
+    return found
