@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 
+# Coverage is of the part that never imports torch; tracing the other tests would only slow them.
+TRAINING := $(addprefix tests/,comm data fast models mutants optim precision run training)
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow fuzz bench-validate bench-two-hosts check format docs clean
 
@@ -24,7 +27,9 @@ demo: $(INSTALLED)  ## the main job: a campaign of 5 runs on this machine, check
 	$(BIN)/fourmin report $(RESULTS)
 
 test: $(INSTALLED)  ## the tests, without the slow ones
-	$(BIN)/pytest -m 'not slow' --cov --cov-report=term --cov-fail-under=90
+	$(BIN)/pytest -m 'not slow' $(addprefix --ignore=,$(TRAINING)) \
+		--cov --cov-report=term --cov-fail-under=90
+	$(BIN)/pytest -m 'not slow' $(TRAINING)
 
 test-slow: $(INSTALLED)  ## the slow tests alone
 	$(BIN)/pytest -m slow
