@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 
-# Coverage is of the part that never imports torch; tracing the other tests would only slow them.
-TRAINING := $(addprefix tests/,comm data fast models mutants optim precision run training)
+# Coverage is of the part that never imports torch; tracing these tests would only slow them.
+UNTRACED := $(addprefix tests/,comm data fast fuzz models mutants optim precision run training)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow fuzz bench-validate bench-two-hosts check format docs clean
@@ -27,9 +27,9 @@ demo: $(INSTALLED)  ## the main job: a campaign of 5 runs on this machine, check
 	$(BIN)/fourmin report $(RESULTS)
 
 test: $(INSTALLED)  ## the tests, without the slow ones
-	$(BIN)/pytest -m 'not slow' $(addprefix --ignore=,$(TRAINING)) \
+	$(BIN)/pytest -m 'not slow' $(addprefix --ignore=,$(UNTRACED)) \
 		--cov --cov-report=term --cov-fail-under=90
-	$(BIN)/pytest -m 'not slow' $(TRAINING)
+	$(BIN)/pytest -m 'not slow' $(UNTRACED)
 
 test-slow: $(INSTALLED)  ## the slow tests alone
 	$(BIN)/pytest -m slow
