@@ -139,8 +139,8 @@ class Campaign:
         """
         beacon = new_beacon()
 
-        def seeds(digest: str) -> Mapping[str, Any]:
-            return _assignment(beacon, "self", digest, plan.to_json(0))
+        def seeds(digest: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
+            return _assignment(beacon, "self", digest, document)
 
         return cls._write(results_folder, plan, seeds)
 
@@ -154,7 +154,10 @@ class Campaign:
 
     @classmethod
     def _write(
-        cls, parent: Path, plan: Plan, seeds: Callable[[str], Mapping[str, Any]] | None
+        cls,
+        parent: Path,
+        plan: Plan,
+        seeds: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None,
     ) -> Campaign:
         now = time.time_ns() // 1_000_000
         stamp = datetime.fromtimestamp(now / 1000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
@@ -163,14 +166,16 @@ class Campaign:
         hidden = parent / f".{name}.new"
         hidden.mkdir(parents=True)
         try:
-            plan_bytes = json_bytes(plan.to_json(now))
+            document = plan.to_json(now)
+            plan_bytes = json_bytes(document)
             digest = sha256_hex(plan_bytes)
             write_durably(hidden / CAMPAIGN_FILE, plan_bytes)
             opening = {"campaign_sha256": digest}
             lines = [chain.encode(0, "campaign-open", now, chain.GENESIS, opening)]
             if seeds is not None:
                 previous = sha256_hex(lines[0])
-                lines.append(chain.encode(1, "seeds-assigned", now, previous, seeds(digest)))
+                assigned = seeds(digest, document)
+                lines.append(chain.encode(1, "seeds-assigned", now, previous, assigned))
             write_durably(hidden / LEDGER_FILE, b"".join(line + b"\n" for line in lines))
             os.rename(hidden, parent / name)
             sync_folder(parent)
