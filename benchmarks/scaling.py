@@ -1,13 +1,14 @@
 """Scaling of ResNet-50 over the GPUs of one node, and all-reduce bandwidths, in one go.
 
-    python benchmarks/scaling.py [--gpus N] [--batch 256] [--steps 30] [--output FILE]
+    python benchmarks/scaling.py [--gpus N] [--batch 256] [--steps 30] [--step fast|eager]
+                                 [--output FILE]
 
 Starts torchrun on this machine. FP16, channels_last, synthetic images that stay on the GPU. In the
-same processes, taking turns: each GPU alone without any communication (what N GPUs are held
-against), fourmin's step with `native` and with `tuned`, and torch's DistributedDataParallel with
-static_graph and gradient_as_bucket_view. Efficiency is the images/s of a GPU among N over those
-of a GPU alone; "alone" also runs on all GPUs at once, so that clocks and power are alike. The
-last line of the output is JSON.
+same processes, taking turns: fourmin's step on each GPU alone without any communication (what N
+GPUs are held against), with `native` and with `tuned`; and eager steps alone and in torch's
+DistributedDataParallel with static_graph and gradient_as_bucket_view. Efficiency is the images/s
+of a GPU among N over those of the same step on a GPU alone, which also runs on all GPUs at once,
+so that clocks and power are alike. The last line of the output is JSON.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=0, help="0: all that are visible")
     parser.add_argument("--batch", type=int, default=256, help="images on each GPU")
     parser.add_argument("--steps", type=int, default=30, help="in a block; 6 blocks of each")
+    parser.add_argument("--step", choices=("fast", "eager"), default="fast", help="of fourmin")
+    parser.add_argument("--fusion-threshold", type=int, default=0, help="bytes; 0: the preset's")
     parser.add_argument("--max-size", type=int, default=1 << 30, help="bytes, of the all-reduce")
     parser.add_argument("--group-size", type=int, default=0, help="GPUs in a group")
     parser.add_argument("--output", type=Path, help="write the JSON there as well")
@@ -96,7 +99,7 @@ def worker(plan_path: str, result_path: str) -> None:
     bandwidths = measure.tune_and_measure(plan, place)
     steps = build_steps(options, place, tuple(bandwidths["tuning"]))
     rates = take_turns(steps, options, place)
-    alone = rates["alone"]
+    bases = {"native": "alone", "tuned": "alone", "ddp": "alone-eager"}
     if place.rank == 0:
         result = {
             "gpus": place.world_size,
@@ -104,9 +107,11 @@ def worker(plan_path: str, result_path: str) -> None:
             "torch": torch.__version__,
             "nccl": ".".join(map(str, torch.cuda.nccl.version())),
             "batch": options["batch"],
+            "step": options["step"],
+            "fusion_threshold": options["fusion_threshold"],
             "images_per_second_per_gpu": {name: round(rate, 1) for name, rate in rates.items()},
             "efficiency": {
-                name: round(rate / alone, 4) for name, rate in rates.items() if name != "alone"
+                name: round(rates[name] / rates[base], 4) for name, base in bases.items()
             },
             "allreduce": bandwidths,
         }
@@ -126,12 +131,12 @@ def build_steps(
     from fourmin.presets import load_preset
     from fourmin.training.comm.base import Topology, build_all_reduce
     from fourmin.training.comm.fusion import GradientReducer
+    from fourmin.training.fast.choose import build_step
     from fourmin.training.models import build_model
     from fourmin.training.models.init import initialize
     from fourmin.training.optim.build import build_optimizer, set_learning_rate
     from fourmin.training.optim.schedule import LearningRateSchedule
     from fourmin.training.precision import Precision
-    from fourmin.training.step import EagerStep
 
     batch = options["batch"]
     config = dataclasses.replace(
@@ -146,6 +151,8 @@ def build_steps(
         group_size=options["group_size"],
         tuning=tuning,
     )
+    if options["fusion_threshold"]:
+        config = dataclasses.replace(config, fusion_threshold=options["fusion_threshold"])
     images = torch.randn(batch, 3, 224, 224, device=place.device)
     images = images.to(memory_format=torch.channels_last)
     labels = torch.randint(0, 1000, (batch,), device=place.device)
@@ -166,8 +173,8 @@ def build_steps(
     def precision() -> Precision:
         return Precision("fp16", place.device, 1024.0, 2000)
 
-    def own(name: str, world_size: int) -> Callable[[], object]:
-        """fourmin's step; with a world of 1 nothing is sent."""
+    def own(kind: str, name: str, world_size: int) -> Callable[[], object]:
+        """fourmin's step of a kind; with a world of 1 nothing is sent."""
         made = model()
         topology = Topology.build(
             place.rank, place.world_size, place.ranks_per_node, config.group_size
@@ -184,13 +191,18 @@ def build_steps(
             world_size,
             config.fusion_threshold,
         )
-        step = EagerStep(
+        step = build_step(
+            kind,
             made,
             build_optimizer(made, config),
             reducer,
             precision(),
             schedule(),
             config.label_smoothing,
+            total_steps=WARM_UP + BLOCKS * options["steps"],
+            growth_interval=2000,
+            world_size=world_size,
+            say=print,
         )
         return lambda: step([(images, labels)])
 
@@ -219,9 +231,10 @@ def build_steps(
         return step
 
     return {
-        "alone": own("native", 1),
-        "native": own("native", place.world_size),
-        "tuned": own("tuned", place.world_size),
+        "alone": own(options["step"], "native", 1),
+        "native": own(options["step"], "native", place.world_size),
+        "tuned": own(options["step"], "tuned", place.world_size),
+        "alone-eager": own("eager", "native", 1),
         "ddp": ddp(),
     }
 
