@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=30, help="in a block; 6 blocks of each")
     parser.add_argument("--step", choices=("fast", "eager"), default="fast", help="of fourmin")
     parser.add_argument("--fusion-threshold", type=int, default=0, help="bytes; 0: the preset's")
+    parser.add_argument("--gradient-dtype", choices=("fp32", "fp16", "bf16"), default="fp32")
     parser.add_argument("--max-size", type=int, default=1 << 30, help="bytes, of the all-reduce")
     parser.add_argument("--group-size", type=int, default=0, help="GPUs in a group")
     parser.add_argument("--output", type=Path, help="write the JSON there as well")
@@ -109,6 +110,7 @@ def worker(plan_path: str, result_path: str) -> None:
             "batch": options["batch"],
             "step": options["step"],
             "fusion_threshold": options["fusion_threshold"],
+            "gradient_dtype": options["gradient_dtype"],
             "images_per_second_per_gpu": {name: round(rate, 1) for name, rate in rates.items()},
             "efficiency": {
                 name: round(rates[name] / rates[base], 4) for name, base in bases.items()
@@ -136,7 +138,7 @@ def build_steps(
     from fourmin.training.models.init import initialize
     from fourmin.training.optim.build import build_optimizer, set_learning_rate
     from fourmin.training.optim.schedule import LearningRateSchedule
-    from fourmin.training.precision import Precision
+    from fourmin.training.precision import DTYPES, Precision
 
     batch = options["batch"]
     config = dataclasses.replace(
@@ -190,6 +192,7 @@ def build_steps(
             ),
             world_size,
             config.fusion_threshold,
+            bucket_dtype=DTYPES[options["gradient_dtype"]],
         )
         step = build_step(
             kind,

@@ -39,6 +39,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
         "torus",
         "tuned",
     ),
+    "gradient_dtype": ("fp32", "fp16", "bf16"),
     "loader": ("dali", "torchvision"),
     "augmentation": ("shift", "random-resized-crop", "none"),
     "step": ("eager", "fast"),
@@ -104,6 +105,8 @@ class Configuration:
     allreduce: str = "native"
     group_size: int = 0
     fusion_threshold: int = 4 << 20
+    gradient_dtype: str = "fp32"
+    """What a bucket is sent as; gradients are kept in FP32 whatever it is."""
     hybrid_threshold: int = 1 << 20
     tuning: tuple[str, ...] = ()
     """The table of allreduce=tuned, "BYTES:ALGORITHM" each; see fourmin.tuning."""
@@ -247,6 +250,12 @@ class Configuration:
                 "fp16 needs a GPU",
                 "the CPU has no fast half-precision arithmetic with loss scaling",
                 "--precision bf16 or fp32",
+            )
+        if self.gradient_dtype == "fp16" and self.precision != "fp16":
+            raise FourminError(
+                "gradients sent in fp16 need loss scaling",
+                f"precision={self.precision} has none, so that small ones would become zero",
+                "--precision fp16, or --set gradient_dtype=bf16",
             )
         if self.max_steps is not None and self.max_steps < 1:
             raise FourminError("max_steps must be at least 1")

@@ -22,7 +22,7 @@ from fourmin.training.models import build_model, forward_flops
 from fourmin.training.models.init import initialize
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.optim.schedule import LearningRateSchedule
-from fourmin.training.precision import Precision
+from fourmin.training.precision import DTYPES, Precision
 from fourmin.training.step import EagerStep, MicroBatch
 
 Call = Callable[[], object]
@@ -67,8 +67,7 @@ def measure_ceilings(device: torch.device, precision: str) -> Ceilings:
     """A large matrix product in the step's type, and a copy that no cache holds."""
     on_gpu = device.type == "cuda"
     size, elements = (8192, 1 << 30) if on_gpu else (1024, 1 << 26)
-    kind = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[precision]
-    a, b = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
+    a, b = (torch.randn(size, size, device=device).to(DTYPES[precision]) for _ in range(2))
     product = _best(lambda: torch.mm(a, b), device)
     source = torch.ones(elements, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)

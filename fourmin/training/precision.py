@@ -17,8 +17,8 @@ from torch import Tensor
 
 from fourmin.errors import FourminError
 
-PRECISIONS = ("fp32", "fp16", "bf16")
-"""The precisions by name."""
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+"""The types by the names of a configuration."""
 
 MIN_LOSS_SCALE = 1.0
 MAX_LOSS_SCALE = 2.0**24
@@ -132,9 +132,9 @@ class Precision:
         loss_scale: float = 65536.0,
         growth_interval: int = 2000,
     ) -> None:
-        if name not in PRECISIONS:
+        if name not in DTYPES:
             raise FourminError(
-                f"unknown precision {name!r}", next_step=f"known: {', '.join(PRECISIONS)}"
+                f"unknown precision {name!r}", next_step=f"known: {', '.join(DTYPES)}"
             )
         self.name = name
         self.device = torch.device(device)
@@ -152,8 +152,7 @@ class Precision:
         """The context of the forward pass and the loss; a new one each time."""
         if self.name == "fp32":
             return nullcontext()
-        kind = torch.float16 if self.name == "fp16" else torch.bfloat16
-        return torch.autocast(self.device.type, dtype=kind)
+        return torch.autocast(self.device.type, dtype=DTYPES[self.name])
 
     @property
     def loss_scale(self) -> float:

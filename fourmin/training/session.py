@@ -39,7 +39,7 @@ from fourmin.training.models.batchnorm import apply_bn_span, average_bn_statisti
 from fourmin.training.models.init import initialize, weights_digest
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.optim.schedule import LearningRateSchedule
-from fourmin.training.precision import Precision
+from fourmin.training.precision import DTYPES, Precision
 from fourmin.training.run_log import OWN, log_hyperparameters, log_submission
 from fourmin.training.step import EagerStep
 
@@ -143,6 +143,7 @@ class Session:
             ),
             place.world_size,
             config.fusion_threshold,
+            bucket_dtype=DTYPES[config.gradient_dtype],
         )
         self._new_step()
 

@@ -76,6 +76,22 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
         assert first[name] == second[name]
 
 
+def test_half_precision_gradients_send_half_the_bytes(
+    twice: tuple[Path, subprocess.CompletedProcess], tmp_path: Path
+) -> None:
+    process = fourmin(
+        "run", *STEPS, "--runs", "1", "--set", "gradient_dtype=bf16", "--results-dir",
+        str(tmp_path), state=tmp_path,
+    )  # fmt: skip
+    assert "checked: valid" in process.stdout, process.stderr
+    (half,) = results(tmp_path)
+    full = results(twice[0])[0]
+    assert half["configuration"]["gradient_dtype"] == "bf16"
+    sizes = half["communication"]["bucket_bytes"]
+    assert [2 * size for size in sizes] == full["communication"]["bucket_bytes"]
+    assert half["status"] == full["status"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -90,6 +106,7 @@ def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
         (["--precision", "fp16", "--set", "device=cpu"], "fp16 needs a GPU"),
         (["--resume", "nowhere"], "no campaign in nowhere"),
         (["--set", "step=fast", "--set", "device=cpu"], "the fast step is for fp16"),
+        (["--set", "gradient_dtype=fp16", "--set", "device=cpu"], "need loss scaling"),
         (["--launcher", "ssh"], "no launcher 'ssh'"),
         (["--data-dir", "nowhere"], "no folder nowhere"),
     ],

@@ -32,10 +32,9 @@ from fourmin.training.fast.sink import BucketSink
 from fourmin.training.fast.update import FusedUpdate
 from fourmin.training.models.resnet import ResNet
 from fourmin.training.optim.schedule import LearningRateSchedule
-from fourmin.training.precision import Precision
+from fourmin.training.precision import DTYPES, Precision
 
 MicroBatch = tuple[Tensor, Tensor]
-_TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 _ALIGNMENT = 8  # elements: working copies start at multiples of 16 bytes
 _WARMUP_PASSES = 2
 
@@ -77,7 +76,7 @@ class FastStep:
         self._executor: FusedResNet | GeneralModel
         if isinstance(model, ResNet):
             self._masters = [m.weight for m in model.modules() if isinstance(m, nn.Conv2d)]
-            self._halves = _working_copies(self._masters, _TYPES[precision.name])
+            self._halves = _working_copies(self._masters, DTYPES[precision.name])
             copies = dict(zip(self._masters, self._halves, strict=True))
             self._executor = FusedResNet(model, copies, plan or FusionPlan())
         else:
