@@ -26,6 +26,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fourmin.config import CHOICES
+from fourmin.presets import load_preset
+
+PRESET = "resnet50-8k"
 WARM_UP = 8
 BLOCKS = 6
 
@@ -36,9 +40,12 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=0, help="0: all that are visible")
     parser.add_argument("--batch", type=int, default=256, help="images on each GPU")
     parser.add_argument("--steps", type=int, default=30, help="in a block; 6 blocks of each")
-    parser.add_argument("--step", choices=("fast", "eager"), default="fast", help="of fourmin")
-    parser.add_argument("--fusion-threshold", type=int, default=0, help="bytes; 0: the preset's")
-    parser.add_argument("--gradient-dtype", choices=("fp32", "fp16", "bf16"), default="fp32")
+    parser.add_argument("--step", choices=CHOICES["step"], default="fast", help="of fourmin")
+    preset = load_preset(PRESET)
+    parser.add_argument("--fusion-threshold", type=int, default=preset.fusion_threshold)
+    parser.add_argument(
+        "--gradient-dtype", choices=CHOICES["gradient_dtype"], default=preset.gradient_dtype
+    )
     parser.add_argument("--max-size", type=int, default=1 << 30, help="bytes, of the all-reduce")
     parser.add_argument("--group-size", type=int, default=0, help="GPUs in a group")
     parser.add_argument("--output", type=Path, help="write the JSON there as well")
@@ -130,19 +137,17 @@ def build_steps(
     from torch.nn import functional
     from torch.nn.parallel import DistributedDataParallel
 
-    from fourmin.presets import load_preset
-    from fourmin.training.comm.base import Topology, build_all_reduce
-    from fourmin.training.comm.fusion import GradientReducer
-    from fourmin.training.fast.choose import build_step
+    from fourmin.training.comm.build import build_reducer
+    from fourmin.training.fast.choose import build_step, refuse_another_step
     from fourmin.training.models import build_model
     from fourmin.training.models.init import initialize
     from fourmin.training.optim.build import build_optimizer, set_learning_rate
     from fourmin.training.optim.schedule import LearningRateSchedule
-    from fourmin.training.precision import DTYPES, Precision
+    from fourmin.training.precision import Precision
 
     batch = options["batch"]
     config = dataclasses.replace(
-        load_preset("resnet50-8k"),
+        load_preset(PRESET),
         nodes=1,
         procs_per_node=place.world_size,
         global_batch_size=batch * place.world_size,
@@ -151,10 +156,11 @@ def build_steps(
         device="cuda",
         precision="fp16",
         group_size=options["group_size"],
+        fusion_threshold=options["fusion_threshold"],
+        gradient_dtype=options["gradient_dtype"],
         tuning=tuning,
     )
-    if options["fusion_threshold"]:
-        config = dataclasses.replace(config, fusion_threshold=options["fusion_threshold"])
+    lone = dataclasses.replace(place, rank=0, world_size=1, ranks_per_node=1)
     images = torch.randn(batch, 3, 224, 224, device=place.device)
     images = images.to(memory_format=torch.channels_last)
     labels = torch.randint(0, 1000, (batch,), device=place.device)
@@ -175,25 +181,15 @@ def build_steps(
     def precision() -> Precision:
         return Precision("fp16", place.device, 1024.0, 2000)
 
-    def own(kind: str, name: str, world_size: int) -> Callable[[], object]:
-        """fourmin's step of a kind; with a world of 1 nothing is sent."""
+    def own(kind: str, allreduce: str, workers: Any) -> Callable[[], object]:
+        """fourmin's step of a kind among `workers`; a lone one sends nothing."""
         made = model()
-        topology = Topology.build(
-            place.rank, place.world_size, place.ranks_per_node, config.group_size
+        asked = dataclasses.replace(
+            config,
+            allreduce=allreduce,
+            group_size=config.group_size if workers.world_size > 1 else 0,
         )
-        reducer = GradientReducer(
-            made.named_parameters(),
-            build_all_reduce(
-                name,
-                topology,
-                hybrid_threshold=config.hybrid_threshold,
-                timeout_seconds=300.0,
-                tuning=tuning,
-            ),
-            world_size,
-            config.fusion_threshold,
-            bucket_dtype=DTYPES[options["gradient_dtype"]],
-        )
+        reducer = build_reducer(asked, made.named_parameters(), workers)
         step = build_step(
             kind,
             made,
@@ -204,8 +200,8 @@ def build_steps(
             config.label_smoothing,
             total_steps=WARM_UP + BLOCKS * options["steps"],
             growth_interval=2000,
-            world_size=world_size,
-            say=print,
+            world_size=workers.world_size,
+            say=refuse_another_step,
         )
         return lambda: step([(images, labels)])
 
@@ -234,10 +230,10 @@ def build_steps(
         return step
 
     return {
-        "alone": own(options["step"], "native", 1),
-        "native": own(options["step"], "native", place.world_size),
-        "tuned": own(options["step"], "tuned", place.world_size),
-        "alone-eager": own("eager", "native", 1),
+        "alone": own(options["step"], "native", lone),
+        "native": own(options["step"], "native", place),
+        "tuned": own(options["step"], "tuned", place),
+        "alone-eager": own("eager", "native", lone),
         "ddp": ddp(),
     }
 

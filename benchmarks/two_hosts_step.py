@@ -25,8 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 from fourmin.config import Configuration
 from fourmin.presets import load_preset
 from fourmin.training.comm import process_group
-from fourmin.training.comm.base import Topology, build_all_reduce
-from fourmin.training.comm.fusion import GradientReducer
+from fourmin.training.comm.build import build_reducer
 from fourmin.training.comm.process_group import WorkerPlace
 from fourmin.training.models import build_model
 from fourmin.training.models.init import initialize
@@ -64,7 +63,7 @@ def main() -> None:
     shape = (config.local_batch_size, 3, config.image_size, config.image_size)
     images = torch.randn(shape).to(memory_format=torch.channels_last)
     labels = torch.randint(0, 10, (config.local_batch_size,))
-    whole, close_whole = reduced_step(config, place, config.fusion_threshold, overlap=True)
+    whole, close_whole = reduced_step(config, place, overlap=True)
     steps = {"tuned": lambda: whole(images, labels), "ddp": ddp_step(config, images, labels)}
     seconds = take_turns(steps, plan["blocks"])
     rates = {name: config.global_batch_size / value for name, value in seconds.items()}
@@ -75,11 +74,8 @@ def main() -> None:
     more_labels = labels.repeat(OVERLAP_BATCH // len(labels) or 1)
     exposed: dict[str, list[float]] = {"overlapped": [], "after_backward": []}
     # Three rounds a bucket: each needs all ranks to get a turn beside the backward passes.
-    torus = dataclasses.replace(config, allreduce="torus")
-    made = {
-        name: reduced_step(torus, place, OVERLAP_THRESHOLD, overlap=name == "overlapped")
-        for name in exposed
-    }
+    torus = dataclasses.replace(config, allreduce="torus", fusion_threshold=OVERLAP_THRESHOLD)
+    made = {name: reduced_step(torus, place, overlap=name == "overlapped") for name in exposed}
     for turn in range(plan["blocks"] // 2 + 1):
         for name, (step, _) in made.items():
             dist.barrier()
@@ -105,23 +101,11 @@ def model_of(config: Configuration) -> nn.Module:
 
 
 def reduced_step(
-    config: Configuration, place: WorkerPlace, threshold: int, *, overlap: bool
+    config: Configuration, place: WorkerPlace, *, overlap: bool
 ) -> tuple[Callable[[Tensor, Tensor], float], Callable[[], None]]:
     """fourmin's own step; it returns the exposed seconds. And what ends it."""
     model = model_of(config)
-    reducer = GradientReducer(
-        model.named_parameters(),
-        build_all_reduce(
-            config.allreduce,
-            Topology.build(place.rank, place.world_size, place.ranks_per_node),
-            hybrid_threshold=config.hybrid_threshold,
-            timeout_seconds=config.collective_timeout_seconds,
-            tuning=config.tuning,
-        ),
-        place.world_size,
-        threshold,
-        overlap=overlap,
-    )
+    reducer = build_reducer(config, model.named_parameters(), place, overlap=overlap)
     step = EagerStep(
         model,
         build_optimizer(model, config),

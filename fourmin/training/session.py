@@ -28,18 +28,17 @@ from fourmin.log.writer import EventLogWriter
 from fourmin.ruleset import load_ruleset
 from fourmin.training.comm import process_group
 from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
-from fourmin.training.comm.base import Topology, build_all_reduce
-from fourmin.training.comm.fusion import GradientReducer
+from fourmin.training.comm.build import build_reducer
 from fourmin.training.data import build_loader
 from fourmin.training.data.order import OrderDigest
 from fourmin.training.evaluate import evaluate
-from fourmin.training.fast.choose import build_step
+from fourmin.training.fast.choose import build_step, refuse_another_step
 from fourmin.training.models import build_model
 from fourmin.training.models.batchnorm import apply_bn_span, average_bn_statistics
 from fourmin.training.models.init import initialize, weights_digest
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.optim.schedule import LearningRateSchedule
-from fourmin.training.precision import DTYPES, Precision
+from fourmin.training.precision import Precision
 from fourmin.training.run_log import OWN, log_hyperparameters, log_submission
 from fourmin.training.step import EagerStep
 
@@ -129,22 +128,7 @@ class Session:
             timeout=timedelta(seconds=config.collective_timeout_seconds),
         )
         self._model.train()
-        topology = Topology.build(
-            place.rank, place.world_size, place.ranks_per_node, config.group_size
-        )
-        self._reducer = GradientReducer(
-            self._model.named_parameters(),
-            build_all_reduce(
-                config.allreduce,
-                topology,
-                hybrid_threshold=config.hybrid_threshold,
-                timeout_seconds=config.collective_timeout_seconds,
-                tuning=config.tuning,
-            ),
-            place.world_size,
-            config.fusion_threshold,
-            bucket_dtype=DTYPES[config.gradient_dtype],
-        )
+        self._reducer = build_reducer(config, self._model.named_parameters(), place)
         self._new_step()
 
     def _new_step(self) -> None:
@@ -160,7 +144,7 @@ class Session:
             total_steps=max(1, self._config.max_epochs * self._steps_per_epoch),
             growth_interval=self._config.loss_scale_growth_interval,
             world_size=self._place.world_size,
-            say=_refuse_another_step,
+            say=refuse_another_step,
         )
 
     def _warm_up(self) -> None:
@@ -369,8 +353,3 @@ class Session:
 def _finite(values: list[float]) -> list[float | None]:
     """`values` for the log, where JSON has no word for what is not finite."""
     return [value if math.isfinite(value) else None for value in values]
-
-
-def _refuse_another_step(reason: str) -> None:
-    """What was registered is what runs: no other step takes its place silently."""
-    raise FourminError(reason, next_step="--set step=eager")

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Optimizer
 
+from fourmin.errors import FourminError
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.optim.lars import Lars
 from fourmin.training.optim.schedule import LearningRateSchedule
@@ -37,6 +38,11 @@ def reason_against(model: nn.Module, optimizer: Optimizer, precision: Precision)
         if isinstance(module, _BatchNorm) and type(module) is not nn.BatchNorm2d:
             return f"{name} shares batch statistics over ranks (bn_span)"
     return None
+
+
+def refuse_another_step(reason: str) -> None:
+    """The `say` of those for whom no other step may take the place of the one asked for."""
+    raise FourminError(reason, next_step="--set step=eager")
 
 
 def build_step(
