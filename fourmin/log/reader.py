@@ -196,9 +196,8 @@ class _Reader:
         try:
             fields, end = _scan_once(segment, 0)
         except json.JSONDecodeError as error:
-            longer = min(line_end, start + MAX_RECORD_LENGTH) - start
-            if stop == line_end or longer > self.second_looks:
-                return self.failed(syntax_error(error, segment), start, stop, line)
+            cause = syntax_error(error, segment)
+            return self.second_look(parse_mllog, cause, start, stop, line_end, line)
         except (ValueError, RecursionError, StopIteration):
             pass  # too many digits, too deep or no value: the careful path says which
         else:
@@ -217,19 +216,32 @@ class _Reader:
         try:
             parsed = parse(segment, line)
         except ParseError as error:
-            longer = self.text[start : min(line_end, start + MAX_RECORD_LENGTH)]
-            if (
-                error.kind != "truncated-record"
-                or len(longer) == len(segment)
-                or len(longer) > self.second_looks
-            ):
-                return self.failed(error, start, stop, line)
-            # The next token may stand inside a string of this record.
-            self.second_looks -= len(longer)
-            try:
-                parsed = parse(longer, line)
-            except ParseError:
-                return self.failed(error, start, stop, line)
+            return self.second_look(parse, error, start, stop, line_end, line)
+        return self.accept(parsed, start, line)
+
+    def second_look(
+        self, parse: _Parser, error: ParseError, start: int, stop: int, line_end: int, line: int
+    ) -> int:
+        """Reads beyond the next token, which may stand inside a string of this record.
+
+        `error` is why nothing could be read before that token.
+        """
+        longer = min(line_end, start + MAX_RECORD_LENGTH)
+        if (
+            error.kind != "truncated-record"
+            or longer == min(stop, start + MAX_RECORD_LENGTH)
+            or longer - start > self.second_looks
+        ):
+            return self.failed(error, start, stop, line)
+        self.second_looks -= longer - start
+        try:
+            parsed = parse(self.text[start:longer], line)
+        except ParseError:
+            return self.failed(error, start, stop, line)
+        return self.accept(parsed, start, line)
+
+    def accept(self, parsed: Parsed, start: int, line: int) -> int:
+        """Keeps a record that begins at `start` and notes all that is odd; the offset after it."""
         for kind, message in parsed.oddities:
             self.problem(kind, line, message)
         self.records.append(parsed.record)
