@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.config import Configuration, parse_settings
-from fourmin.datasets import digits
-from fourmin.datasets.check import compare_with_benchmark
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
+from fourmin.datasets.on_demand import ON_DEMAND
+from fourmin.datasets.report import compare_with_benchmark
+from fourmin.datasets.shards import holds_shards, require_finished
 from fourmin.errors import FourminError
 from fourmin.files import ensure_writable_folder
 from fourmin.launch import LAUNCHER_NAMES
@@ -220,17 +221,20 @@ def describe_dataset(manifest: Manifest) -> dict[str, Any]:
 def locate_data(benchmark: Benchmark, data_dir: Path | None) -> tuple[Path, Path]:
     """The folder of a benchmark's images and their manifest. Raises FourminError."""
     if data_dir is None:
-        if benchmark.dataset["name"] != "digits":
+        made = ON_DEMAND.get(benchmark.dataset["name"])
+        if made is None:
             raise FourminError(
                 f"benchmark {benchmark.name} needs {benchmark.dataset['source']}",
                 "no --data-dir was given",
                 "--data-dir FOLDER with train/<class>/*.jpg and val/<class>/*.jpg, after "
                 "`fourmin data check FOLDER`",
             )
-        data_dir = digits.ensure_digits()
+        data_dir = made.ensure()
     manifest = data_dir / MANIFEST_NAME
     if not data_dir.is_dir():
         raise FourminError(f"no folder {data_dir}", next_step="name the data with --data-dir")
+    if holds_shards(data_dir):
+        require_finished(data_dir)
     if not manifest.is_file():
         raise FourminError(
             f"{data_dir} has no manifest",
@@ -314,8 +318,10 @@ def _missing_packages(configuration: Configuration) -> list[FourminError]:
 
 
 def _missing_data(benchmark: Benchmark, data_dir: Path | None) -> list[FourminError]:
-    if data_dir is None and benchmark.dataset["name"] == "digits":
-        return []  # made when it is needed
+    made = ON_DEMAND.get(benchmark.dataset["name"])
+    if data_dir is None and made is not None:
+        error = made.missing()
+        return [] if error is None else [error]
     try:
         locate_data(benchmark, data_dir)
     except FourminError as error:

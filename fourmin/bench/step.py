@@ -12,6 +12,7 @@ from fourmin.bench.step_report import PEERS, StepOptions, StepReport
 from fourmin.config import AUTO, CHOICES
 from fourmin.errors import FourminError, list_names
 from fourmin.presets import load_preset
+from fourmin.ruleset import load_ruleset
 
 
 def check_peers(names: tuple[str, ...]) -> None:
@@ -69,7 +70,7 @@ def measure_and_report(
         precision=precision,
         batch_sizes=batch_sizes or ((256,) if on_gpu else (128,)),
         image_size=image_size or config.image_size,
-        classes=10 if config.benchmark == "digits" else 1000,
+        classes=int(load_ruleset().benchmark(config.benchmark).dataset["classes"]),
         peers=peers or (tuple(PEERS) if on_gpu else ("eager-nchw", "eager")),
         warmup=warmup,
         repeats=repeats,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from fourmin.datasets.check import CheckReport
+    from fourmin.datasets.report import CheckReport
 
 app = typer.Typer(help="Write or verify a dataset and its manifest.", no_args_is_help=True)
 
@@ -29,7 +29,8 @@ def main() -> None:
 @app.command()
 def check(
     data_dir: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder that holds train/ and val/.")
+        Path,
+        typer.Argument(metavar="DIR", help="The folder that holds train/ and val/, or shards."),
     ],
     benchmark: Annotated[
         str | None,
@@ -42,11 +43,15 @@ def check(
 ) -> None:
     """Read, hash and decode every image of DIR once, and write its manifest when it is clean.
 
+    Shards have their manifest already: every byte of them is compared with it.
     Exit code 0: the tree is clean (and is the benchmark's); 2: it is not.
     """
     from rich.console import Console
 
-    from fourmin.datasets.check import check_tree, compare_with_benchmark
+    from fourmin.datasets.check import check_tree
+    from fourmin.datasets.check_shards import check_shards
+    from fourmin.datasets.report import compare_with_benchmark
+    from fourmin.datasets.shards import holds_shards
 
     expected: Mapping[str, Any] = {}
     if benchmark is not None:
@@ -54,8 +59,9 @@ def check(
 
         expected = load_ruleset().benchmark(benchmark).dataset
     console = Console(stderr=True)
-    with _Bar(console, shown=not as_json and console.is_terminal) as bar:
-        report = check_tree(
+    examine = check_shards if holds_shards(data_dir) else check_tree
+    with _Bar("checking", console, shown=not as_json and console.is_terminal) as bar:
+        report = examine(
             data_dir,
             workers,
             bar.update,
@@ -75,10 +81,57 @@ def check(
         raise typer.Exit(2)
 
 
+@app.command()
+def prepare(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A tree of images with its manifest, or the four files of Fashion-MNIST.",
+        ),
+    ],
+    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to write.")],
+    shard_size: Annotated[
+        int, typer.Option(min=1, metavar="MIB", help="Largest size of a shard in MiB.")
+    ] = 256,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes that write. Default: one a core.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Write the images of SOURCE as tar shards with an index, or Fashion-MNIST as a tree.
+
+    Shards are in WebDataset's format, and the same bytes each time. Run it again after a kill: what
+    is finished is verified and kept.
+    """
+    from rich.console import Console
+
+    from fourmin.datasets.fashion_mnist import is_source
+    from fourmin.datasets.prepare import prepare_fashion_mnist, prepare_shards
+
+    console = Console(stderr=True)
+    with _Bar("writing", console, shown=not as_json and console.is_terminal) as bar:
+        if is_source(source):
+            done = prepare_fashion_mnist(source, dest, bar.update)
+        else:
+            done = prepare_shards(
+                source, dest, shard_bytes=shard_size << 20, workers=workers, progress=bar.update
+            )
+    if as_json:
+        sys.stdout.write(json.dumps(done.to_json()) + "\n")
+    else:
+        kept = f" ({done.kept:,} were there already)" if done.kept else ""
+        shards = f"{done.shards:,} shards{kept}, " if done.shards else ""
+        sys.stdout.write(
+            f"{done.folder}: {shards}{done.images:,} images, {done.bytes / 1e9:,.3f} GB in "
+            f"{done.seconds:,.1f} s\n"
+        )
+
+
 class _Bar:
     """A progress bar with images a second and the time left, or nothing at all."""
 
-    def __init__(self, console: Console, shown: bool) -> None:
+    def __init__(self, doing: str, console: Console, shown: bool) -> None:
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,
@@ -88,7 +141,7 @@ class _Bar:
         )
 
         self._progress = Progress(
-            TextColumn("checking"),
+            TextColumn(doing),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]} images/s, time left"),
@@ -124,6 +177,7 @@ def _render(
         ("training images", f"{report.images['train']:,}"),
         ("validation images", f"{report.images['val']:,}"),
         ("classes", f"{report.classes:,}"),
+        *([("shards", f"{report.shards:,}")] if report.shards else []),
         ("size", f"{report.total_bytes / 1e9:,.3f} GB"),
         ("time", _pace(report)),
     ]

@@ -11,19 +11,14 @@ scikit-learn's set.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from fourmin.datasets.cache import cached_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, ImageRow, Manifest
 from fourmin.errors import FourminError
-from fourmin.files import user_folder
 
 TREE_NAME = "digits-v1"
 IMAGES = 1797
@@ -42,21 +37,7 @@ def ensure_digits(root: Path | None = None) -> Path:
     Raises FourminError when the folder cannot be written, or scikit-learn, numpy or Pillow are
     missing or hold other digits.
     """
-    folder = (user_folder("XDG_CACHE_HOME", ".cache") if root is None else root) / TREE_NAME
-    if _is_intact(folder):
-        return folder
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder.with_name(f".{TREE_NAME}.lock")):
-            if not _is_intact(folder):
-                _replace(folder)
-    except OSError as error:
-        raise FourminError(
-            f"cannot write the digits to {folder}",
-            error.strerror or str(error),
-            "set XDG_CACHE_HOME to a folder that you can write to",
-        ) from error
-    return folder
+    return cached_tree(TREE_NAME, root, _is_intact, _build)
 
 
 def validation_images(images: list[bytes], labels: list[int]) -> list[int]:
@@ -135,20 +116,6 @@ def _build(folder: Path) -> None:
     Manifest.from_rows(rows).write(folder / MANIFEST_NAME)
 
 
-def _replace(folder: Path) -> None:
-    """Build the tree beside `folder` and rename it there; the caller holds the lock."""
-    temporary = Path(tempfile.mkdtemp(prefix=f".{TREE_NAME}.", dir=folder.parent))
-    try:
-        new, old = temporary / "new", temporary / "old"
-        new.mkdir()
-        _build(new)
-        if folder.exists():
-            os.rename(folder, old)
-        os.rename(new, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
 def _is_intact(folder: Path) -> bool:
     """Whether exactly the manifest's files are there, with the manifest's bytes."""
     try:
@@ -169,10 +136,3 @@ def _is_intact(folder: Path) -> bool:
     except (FourminError, OSError):
         return False
     return True
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with open(path, "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -13,12 +13,14 @@ from fourmin.config import Configuration
 from fourmin.errors import FourminError, list_names
 from fourmin.presets.alexnet import alexnet_32k, alexnet_64k, alexnet_512
 from fourmin.presets.digits import digits
+from fourmin.presets.fashion_mnist import fashion_mnist
 from fourmin.presets.resnet50 import resnet50_8k, resnet50_32k, resnet50_64k, resnet50_256
 
 Preset = Callable[[], Configuration]
 
 PRESETS: dict[str, Preset] = {
     "digits": digits,
+    "fashion-mnist": fashion_mnist,
     "resnet50-256": resnet50_256,
     "resnet50-8k": resnet50_8k,
     "resnet50-32k": resnet50_32k,

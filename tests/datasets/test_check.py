@@ -16,8 +16,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fourmin.cli.data_command import app
-from fourmin.datasets.check import check_tree, compare_with_benchmark
+from fourmin.datasets.check import check_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
+from fourmin.datasets.report import compare_with_benchmark
 from fourmin.errors import FourminError
 
 

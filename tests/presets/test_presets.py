@@ -15,12 +15,13 @@ from fourmin.presets.imagenet import TRAIN_IMAGES
 from fourmin.ruleset import load_ruleset
 
 FROZEN = Path(__file__).parent / "golden" / "presets.json"
-IMAGENET = [name for name in PRESETS if name != "digits"]
+OWN = ("digits", "fashion-mnist")
+IMAGENET = [name for name in PRESETS if name not in OWN]
 
 
 def test_the_missions_names_are_there():
     assert set(PRESETS) == {
-        "digits", "resnet50-256", "resnet50-8k", "resnet50-32k", "resnet50-64k",
+        "digits", "fashion-mnist", "resnet50-256", "resnet50-8k", "resnet50-32k", "resnet50-64k",
         "alexnet-512", "alexnet-32k", "alexnet-64k",
     }  # fmt: skip
 
@@ -127,9 +128,10 @@ def test_a_cpu_gets_at_most_its_cores_and_a_number_that_fits(cpus, batch, worker
     configuration.check()
 
 
-def test_digits_keeps_its_two_workers_on_two_cores():
-    assert load_preset("digits").resolved(0, keep_workers=False, cpus=2).procs_per_node == 2
-    assert load_preset("digits").resolved(0, keep_workers=False, cpus=64).procs_per_node == 2
+@pytest.mark.parametrize("name", OWN)
+def test_the_small_presets_keep_their_two_workers_on_two_cores(name):
+    assert load_preset(name).resolved(0, keep_workers=False, cpus=2).procs_per_node == 2
+    assert load_preset(name).resolved(0, keep_workers=False, cpus=64).procs_per_node == 2
 
 
 def test_accumulation_counts_when_workers_share_the_cores():

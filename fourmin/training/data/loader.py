@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +25,7 @@ from fourmin.training.data.order import (
     rank_share,
     steps_per_epoch,
 )
+from fourmin.training.data.source import open_source
 
 READ_AHEAD = 3
 """Batches whose files are being read before the loader asks for them."""
@@ -84,7 +84,7 @@ class Loader(ABC):
     ) -> None:
         geometry.check_settings(augmentation, image_size, eval_resize)
         self.manifest = manifest
-        self.data_dir = data_dir
+        self.source = open_source(data_dir, manifest)
         self.seed = seed
         self.global_batch_size = global_batch_size
         self.gradient_accumulation_steps = gradient_accumulation_steps
@@ -120,8 +120,9 @@ class Loader(ABC):
         return self._batches("val", self._evaluation_work())
 
     def close(self) -> None:
-        """Stop the reading threads."""
+        """Stop the reading threads and close the files."""
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self.source.close()
 
     def __enter__(self) -> Loader:
         return self
@@ -132,10 +133,6 @@ class Loader(ABC):
     @abstractmethod
     def _batches(self, split: str, work: Iterator[Work]) -> Iterator[Batch]:
         """Carry out `work` on the pipeline of a split."""
-
-    def path_of(self, split: Split, index: int) -> Path:
-        """Where a sample's file lies."""
-        return self.data_dir / split.name / split.paths[index]
 
     def _training_work(self, epoch: int) -> Iterator[Work]:
         split = self.manifest.split("train")
@@ -169,39 +166,14 @@ class Loader(ABC):
 
     def read_file(self, split: Split, index: int) -> bytes:
         """The bytes of a sample. Raises FourminError when they are not as many as listed."""
-        path = f"{self.data_dir}/{split.name}/{split.paths[index]}"
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                # One byte more than listed, so that a file that grew is noticed as well.
-                data = os.read(descriptor, split.sizes[index] + 1)
-                while len(data) < split.sizes[index]:
-                    more = os.read(descriptor, split.sizes[index] + 1 - len(data))
-                    if not more:
-                        break
-                    data += more
-            finally:
-                os.close(descriptor)
-        except OSError as error:
-            raise FourminError(
-                f"cannot read the image {path}",
-                error.strerror or str(error),
-                f"check the dataset with: fourmin data check {self.data_dir}",
-            ) from error
-        if len(data) != split.sizes[index]:
-            raise FourminError(
-                f"the image {path} has changed",
-                f"the manifest lists {split.sizes[index]} bytes, and there are not as many",
-                f"check the dataset again with: fourmin data check {self.data_dir}",
-            )
-        return data
+        return self.source.read(split, index)
 
     def undecodable(self, split: Split, index: int, reason: object) -> FourminError:
         """The error for a file whose content does not decode."""
         return FourminError(
-            f"cannot decode the image {self.path_of(split, index)}",
+            f"cannot decode the image {self.source.name_of(split, index)}",
             str(reason),
-            f"fetch the file again, then: fourmin data check {self.data_dir}",
+            f"fetch it again, then: fourmin data check {self.source.data_dir}",
         )
 
     def ahead(

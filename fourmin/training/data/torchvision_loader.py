@@ -15,7 +15,6 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as transforms
 
-from fourmin.errors import FourminError
 from fourmin.training.data.loader import Batch, Loader, Work
 
 
@@ -46,10 +45,8 @@ class TorchvisionLoader(Loader):
         plan = work.plan
         (top, left), (height, width) = plan.start[position].tolist(), plan.shape[position].tolist()
         if image.size != (split.widths[index], split.heights[index]):
-            raise FourminError(
-                f"the image {self.path_of(split, index)} has changed",
-                "it is not as wide and high as the manifest lists",
-                f"check the dataset again with: fourmin data check {self.data_dir}",
+            raise self.source.changed(
+                split, index, "it is not as wide and high as the manifest lists"
             )
         image = transforms.crop(image, top, left, height, width)
         size = plan.size[position].tolist()

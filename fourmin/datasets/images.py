@@ -1,0 +1,93 @@
+"""One image of a dataset, looked at: hashed, decoded to its end, and what is odd about it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import warnings
+from typing import NamedTuple
+
+from fourmin.datasets.manifest import ImageRow
+from fourmin.errors import FourminError
+
+_EXIF_ORIENTATION = 0x0112
+_CMYK = "are CMYK, not RGB"
+_GREY = "are grey, not RGB"
+_PNG_AS_JPEG = "are PNG by content under a JPEG name"
+_JPEG_AS_PNG = "are JPEG by content under a PNG name"
+_ORIENTED = "have an EXIF orientation, which training ignores"
+
+
+class Scanned(NamedTuple):
+    """What one image gave: a row or a problem, and the texts of the notes it counts in."""
+
+    name: str
+    row: ImageRow | None
+    problem: str
+    notes: tuple[str, ...] = ()
+
+
+def require_pillow() -> None:
+    """Raise FourminError where images cannot be decoded."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise FourminError(
+            "images cannot be checked here",
+            "the package pillow is missing",
+            "pip install 'fourmin[train]'",
+        ) from error
+
+
+def printable(name: str) -> str:
+    """A file name that any terminal and JSON writer can take."""
+    return "".join(
+        character if character.isprintable() else ascii(character)[1:-1] for character in name
+    )
+
+
+def scan_image(data: bytes, name: str, split: str, path: str) -> Scanned:
+    """Look at the bytes of the image `path` of a split, which is called `name` in a report."""
+    if not data:
+        return Scanned(name, None, "the file is empty")
+    try:
+        width, height, notes = _decode(data, path)
+    except Exception as error:
+        # Pillow's plugins raise many types (OSError, SyntaxError, ValueError, struct.error,
+        # DecompressionBombError) for hostile or broken files; each is this file's problem.
+        return Scanned(name, None, _decode_fault(error))
+    row = ImageRow(split, path, len(data), hashlib.sha256(data).digest(), width, height)
+    return Scanned(name, row, "", notes)
+
+
+def _decode(data: bytes, path: str) -> tuple[int, int, tuple[str, ...]]:
+    """Width, height and notes of an image, decoded to its end."""
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
+            image.load()
+            notes = []
+            named_png = path.lower().endswith(".png")
+            if (image.format == "PNG") != named_png:
+                notes.append(_JPEG_AS_PNG if named_png else _PNG_AS_JPEG)
+            if image.mode == "CMYK":
+                notes.append(_CMYK)
+            elif image.mode in ("1", "L", "LA", "I", "I;16"):
+                notes.append(_GREY)
+            if image.getexif().get(_EXIF_ORIENTATION, 1) != 1:
+                notes.append(_ORIENTED)
+            return image.width, image.height, tuple(notes)
+
+
+def _decode_fault(error: Exception) -> str:
+    from PIL import Image, UnidentifiedImageError
+
+    if isinstance(error, UnidentifiedImageError):
+        return "is neither a JPEG nor a PNG by content"
+    if isinstance(error, Image.DecompressionBombError):
+        return "is too large an image to be a photograph"
+    if "truncated" in str(error):
+        return "is truncated: it does not decode to its end"
+    return f"does not decode: {printable(str(error))[:200] or type(error).__name__}"
