@@ -41,13 +41,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
     ),
     "gradient_dtype": ("fp32", "fp16", "bf16"),
     "loader": ("dali", "torchvision"),
-    "augmentation": ("shift", "random-resized-crop", "none"),
+    "decoder": ("cpu", "mixed"),
+    "augmentation": ("shift", "pad-crop", "random-resized-crop", "none"),
     "step": ("eager", "fast"),
 }
 """The values that a field with named choices can take."""
 
 AUTO = "auto"
-"""What a preset writes for device, precision or workers a node where the machine decides."""
+"""What a preset writes for device, precision or decoder where the machine decides."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +116,8 @@ class Configuration:
     # Input (pixels; mean and standard deviation on the 0 to 255 scale, for red, green, blue).
     loader: str = "dali"
     loader_threads: int = 1
+    decoder: str = AUTO
+    """Where images are decoded: on the CPU or, by DALI alone, with the GPU's help (mixed)."""
     image_size: int
     eval_resize: int
     augmentation: str = "random-resized-crop"
@@ -170,7 +173,16 @@ class Configuration:
         precision = self.precision
         if precision == AUTO:
             precision = "fp16" if device == "cuda" else "bf16"
-        return dataclasses.replace(self, device=device, precision=precision, procs_per_node=workers)
+        decoder = self.decoder
+        if decoder == AUTO:
+            decoder = "mixed" if device == "cuda" and self.loader == "dali" else "cpu"
+        return dataclasses.replace(
+            self,
+            device=device,
+            precision=precision,
+            decoder=decoder,
+            procs_per_node=workers,
+        )
 
     def _workers_for(self, cpus: int) -> int:
         """The largest number of workers for `cpus` cores that shares the batch equally."""
@@ -250,6 +262,12 @@ class Configuration:
                 "fp16 needs a GPU",
                 "the CPU has no fast half-precision arithmetic with loss scaling",
                 "--precision bf16 or fp32",
+            )
+        if self.decoder == "mixed" and (self.device == "cpu" or self.loader != "dali"):
+            raise FourminError(
+                "decoder=mixed is DALI's on a GPU",
+                f"this run uses the loader {self.loader} on {self.device}",
+                "--set decoder=cpu",
             )
         if self.gradient_dtype == "fp16" and self.precision != "fp16":
             raise FourminError(

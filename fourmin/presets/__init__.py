@@ -15,12 +15,14 @@ from fourmin.presets.alexnet import alexnet_32k, alexnet_64k, alexnet_512
 from fourmin.presets.digits import digits
 from fourmin.presets.fashion_mnist import fashion_mnist
 from fourmin.presets.resnet50 import resnet50_8k, resnet50_32k, resnet50_64k, resnet50_256
+from fourmin.presets.tiny_imagenet import tiny_imagenet
 
 Preset = Callable[[], Configuration]
 
 PRESETS: dict[str, Preset] = {
     "digits": digits,
     "fashion-mnist": fashion_mnist,
+    "tiny-imagenet": tiny_imagenet,
     "resnet50-256": resnet50_256,
     "resnet50-8k": resnet50_8k,
     "resnet50-32k": resnet50_32k,

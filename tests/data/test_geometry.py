@@ -96,6 +96,18 @@ def test_shift_moves_by_each_of_nine_steps_equally():
     assert not plan.mirror.any()
 
 
+def test_pad_crop_moves_by_up_to_an_eighth_and_mirrors_half():
+    n = 20_000
+    randoms = augmentation_randoms(2, 0, n, RANDOMS["pad-crop"])
+    plan = training_plan("pad-crop", np.full(n, 64), np.full(n, 64), randoms, 64, 64)
+    for axis in (0, 1):
+        steps, counts = np.unique(plan.crop[:, axis], return_counts=True)
+        assert steps.tolist() == list(range(-8, 9))
+        assert counts.min() > 0.9 * n / 17
+    assert abs(plan.mirror.mean() - 0.5) < 0.02
+    assert (plan.size == 64).all()
+
+
 def test_bad_settings_are_refused():
     with pytest.raises(FourminError, match="shift") as refused:
         check_settings("wobble", 16, 16)

@@ -80,7 +80,7 @@ def grey_levels(images: torch.Tensor) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", LOADERS)
-@pytest.mark.parametrize("augmentation", ["random-resized-crop", "shift", "none"])
+@pytest.mark.parametrize("augmentation", ["random-resized-crop", "pad-crop", "shift", "none"])
 def test_training_pixels_are_those_of_pillow_and_numpy(name, augmentation, photo_tree):
     """Tolerance in grey levels: mean 0.3 in each image; the largest difference 4.
 
@@ -121,7 +121,7 @@ def test_evaluation_pixels_are_those_of_pillow_and_numpy(name, photo_tree):
             assert difference.max() <= 4, split.paths[index]
 
 
-@pytest.mark.parametrize("augmentation", ["random-resized-crop", "shift"])
+@pytest.mark.parametrize("augmentation", ["random-resized-crop", "pad-crop", "shift"])
 def test_the_two_loaders_give_the_same_pixels(augmentation, photo_tree):
     """Tolerance in grey levels: mean 0.3 over all images, the largest difference 4."""
     dali, torchvision = (

@@ -30,10 +30,10 @@ class Collect:
         self.came += parameters
 
 
-def make(block: type, depths: tuple[int, ...], large: bool, device: torch.device) -> ResNet:
+def make(block: type, depths: tuple[int, ...], stem: str, device: torch.device) -> ResNet:
     torch.manual_seed(0)
     batch_norm = partial(nn.BatchNorm2d, eps=1e-5, momentum=0.1)
-    model = ResNet(block, depths, 16, large_stem=large, num_classes=10, batch_norm=batch_norm).to(
+    model = ResNet(block, depths, 16, stem=stem, num_classes=10, batch_norm=batch_norm).to(
         device=device, memory_format=torch.channels_last
     )
     for module in model.modules():
@@ -61,21 +61,22 @@ PLANS = {
 
 
 @pytest.mark.parametrize(
-    ("block", "depths", "large", "size", "plan"),
+    ("block", "depths", "stem", "size", "plan"),
     [
-        (BasicBlock, (1, 1), False, 8, "none"),
-        (BasicBlock, (2, 1), False, 9, "all"),
-        *((Bottleneck, (2, 2), True, 20, plan) for plan in PLANS),
-        (Bottleneck, (1, 2), False, 10, "all"),
+        (BasicBlock, (1, 1), "small", 8, "none"),
+        (BasicBlock, (2, 1), "small", 9, "all"),
+        *((Bottleneck, (2, 2), "large", 20, plan) for plan in PLANS),
+        (Bottleneck, (2, 2), "pooled", 12, "all"),
+        (Bottleneck, (1, 2), "small", 10, "all"),
     ],
 )
 def test_loss_gradients_and_statistics(
-    device: torch.device, block: type, depths: tuple, large: bool, size: int, plan: str
+    device: torch.device, block: type, depths: tuple, stem: str, size: int, plan: str
 ) -> None:
     from fourmin.training.fast.plan import FusionPlan
     from fourmin.training.fast.resnet import FusedResNet
 
-    model = make(block, depths, large, device)
+    model = make(block, depths, stem, device)
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(7, 3, size, size, generator=generator).to(device)
     labels = torch.randint(0, 10, (7,), generator=generator).to(device)

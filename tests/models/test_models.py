@@ -23,6 +23,7 @@ def make(name, classes):
         ("resnet50", 1000, 25_557_032),
         # Stem 3*64*9 instead of 3*64*49, and 200 classes instead of 1,000.
         ("resnet50-small", 200, 25_557_032 - 3 * 64 * (49 - 9) - 800 * 2049),
+        ("resnet50-tiny", 200, 25_557_032 - 3 * 64 * (49 - 9) - 800 * 2049),
         ("alexnet", 1000, 60_965_224 + 2_752),
     ],
 )
@@ -33,7 +34,14 @@ def test_parameter_counts(name, classes, parameters):
 
 
 def test_every_model_is_covered_by_the_counts_above():
-    assert set(MODEL_NAMES) == {"resnet8", "resnet20", "resnet50", "resnet50-small", "alexnet"}
+    assert set(MODEL_NAMES) == {
+        "resnet8",
+        "resnet20",
+        "resnet50",
+        "resnet50-small",
+        "resnet50-tiny",
+        "alexnet",
+    }
 
 
 def test_unknown_model_lists_the_known_ones():

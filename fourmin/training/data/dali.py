@@ -1,13 +1,16 @@
 """The loader of NVIDIA DALI: it decodes, scales and normalises what it is told to.
 
-The encoded files are read by our threads in our order and fed through `external_source`, with
-label, sample index and geometry; the index comes out of the pipeline beside the image. On a
-GPU the JPEGs are decoded there (`mixed`), where a hardware decoder exists partly by it.
+Paths in our order are fed through `external_source`, with label, sample index and geometry; DALI's
+threads read the files, since Python's would wait for the interpreter that launches the training
+step (samples of shards, which DALI cannot read by offset, are read by Python's all the same). Index
+and size of each sample come out of the pipeline beside the image. With `mixed` the JPEGs are
+decoded on the GPU, where a hardware decoder exists partly by it.
 """
 
 from __future__ import annotations
 
 import io
+import os
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -18,6 +21,7 @@ from nvidia.dali import Pipeline, fn, types
 
 from fourmin.errors import FourminError
 from fourmin.training.data.loader import Batch, Loader, Work
+from fourmin.training.data.source import TreeSource
 
 PREFETCH = 2
 """Batches that DALI holds ahead of the one in use."""
@@ -35,11 +39,7 @@ class DaliLoader(Loader):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._dtype = types.FLOAT16 if self.out_dtype == torch.float16 else types.FLOAT
-        cuts = self.augmentation == "random-resized-crop"
-        self._pipes = {
-            "train": _Pipe(self, "train", cuts_region=cuts),
-            "val": _Pipe(self, "val", cuts_region=False),
-        }
+        self._pipes = {split: _Pipe(self, split) for split in ("train", "val")}
 
     def _batches(self, split: str, work: Iterator[Work]) -> Iterator[Batch]:
         return self._pipes[split].batches(work)
@@ -50,6 +50,17 @@ class DaliLoader(Loader):
         self._pipes.clear()
 
 
+def _steps(loader: DaliLoader, split: str) -> list[str]:
+    """The names of the plan's steps that change anything in a split."""
+    augmentation = loader.augmentation if split == "train" else "none"
+    if augmentation == "random-resized-crop":
+        return ["start", "shape", "size", "mirror"]
+    images, size = loader.manifest.split(split), loader.eval_resize
+    scales = any(min(pair) != size for pair in zip(images.widths, images.heights, strict=True))
+    mirrors = augmentation == "pad-crop"
+    return [*(["size"] if scales else []), "crop", *(["mirror"] if mirrors else [])]
+
+
 def _device_index(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
 
@@ -57,19 +68,13 @@ def _device_index(device: torch.device) -> int:
 class _Pipe:
     """One built DALI pipeline and what is in flight in it."""
 
-    def __init__(self, loader: DaliLoader, split: str, *, cuts_region: bool) -> None:
+    def __init__(self, loader: DaliLoader, split: str) -> None:
         self._loader = loader
         images = loader.manifest.split(split)
         self._largest = (max(images.widths, default=1), max(images.heights, default=1))
-        size = loader.eval_resize
-        scales = any(min(pair) != size for pair in zip(images.widths, images.heights, strict=True))
-        self._geometry = (
-            ["start", "shape", "size", "mirror"]
-            if cuts_region
-            else ["size", "crop"]
-            if scales
-            else ["crop"]
-        )
+        self._mixed = loader.device.type == "cuda" and loader.decoder != "cpu"
+        self._by_path = isinstance(loader.source, TreeSource)
+        self._geometry = _steps(loader, split)
         """The steps of the plan that this pipeline takes; the others change nothing."""
         self._feed: Iterator[tuple[Any, ...]] = iter(())
         self._in_flight: deque[Work] = deque()
@@ -95,7 +100,11 @@ class _Pipe:
                 ndim=[1, 0, 0] + [0 if name == "mirror" else 1 for name in self._geometry],
             )
             given = dict(zip(self._geometry, sources, strict=True))
-            images = self._decode(encoded, given, cuda)
+            if self._by_path:
+                encoded = fn.io.file.read(encoded)
+            images = self._decode(encoded, given)
+            if cuda:
+                images = images.gpu()
             if "size" in given:
                 images = fn.resize(
                     images,
@@ -120,18 +129,19 @@ class _Pipe:
                 dtype=loader._dtype,
                 output_layout="HWC",
             )
-            pipeline.set_outputs(images, label.gpu() if cuda else label, index)
+            size = encoded.shape(dtype=types.INT64)
+            pipeline.set_outputs(images, label.gpu() if cuda else label, index, size)
         pipeline.build()
         return pipeline
 
-    def _decode(self, encoded: Any, given: dict[str, Any], cuda: bool) -> Any:
+    def _decode(self, encoded: Any, given: dict[str, Any]) -> Any:
         options: dict[str, Any] = {
-            "device": "mixed" if cuda else "cpu",
+            "device": "mixed" if self._mixed else "cpu",
             "output_type": types.RGB,
             "adjust_orientation": False,
             "jpeg_fancy_upsampling": True,
         }
-        if cuda:
+        if self._mixed:
             options |= {
                 "hw_decoder_load": HARDWARE_DECODER_LOAD,
                 # Room for the largest image from the start: growing a buffer stalls the GPU.
@@ -149,14 +159,24 @@ class _Pipe:
         return next(self._feed)
 
     def _inputs(self, work: Iterator[Work]) -> Iterator[tuple[Any, ...]]:
+        source = self._loader.source
+
+        def name(one: Work, index: int) -> np.ndarray:
+            return np.frombuffer(os.fsencode(source.name_of(one.split, index)), dtype=np.uint8)
+
         def read(one: Work, position: int) -> np.ndarray:
             index = int(one.indices[position])
             return np.frombuffer(self._loader.read_file(one.split, index), dtype=np.uint8)
 
-        for one, files in self._loader.ahead(work, read):
+        fed = (
+            ((one, [name(one, index) for index in one.indices.tolist()]) for one in work)
+            if self._by_path
+            else self._loader.ahead(work, read)
+        )
+        for one, samples in fed:
             self._in_flight.append(one)
             geometry = (getattr(one.plan, name) for name in self._geometry)
-            yield (files, one.labels, one.indices, *geometry)
+            yield (samples, one.labels, one.indices, *geometry)
 
     def batches(self, work: Iterator[Work]) -> Iterator[Batch]:
         """Run the pipeline over `work`; it can be run again afterwards.
@@ -174,8 +194,7 @@ class _Pipe:
                     outputs = self._run()
                 except StopIteration:
                     break
-                self._in_flight.popleft()
-                yield self._batch(outputs)
+                yield self._batch(self._in_flight.popleft(), outputs)
         finally:
             # Left early (a limit on steps): the batches under way are thrown away.
             feed.close()
@@ -191,8 +210,12 @@ class _Pipe:
         except RuntimeError as error:
             raise self._named(error) from error
 
-    def _batch(self, outputs: Any) -> Batch:
-        images, labels, indices = (torch.from_dlpack(one.as_tensor()) for one in outputs)
+    def _batch(self, work: Work, outputs: Any) -> Batch:
+        images, labels, indices, sizes = (torch.from_dlpack(one.as_tensor()) for one in outputs)
+        listed = np.frombuffer(work.split.sizes, dtype=np.int64)[work.indices]
+        for position in np.flatnonzero(sizes.flatten().numpy() != listed).tolist():
+            index = int(work.indices[position])
+            self._loader.source.check_size(work.split, index, int(sizes[position]))
         images = images.permute(0, 3, 1, 2)
         if images.dtype != self._loader.out_dtype:
             images = images.to(self._loader.out_dtype)

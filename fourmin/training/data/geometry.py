@@ -12,6 +12,9 @@ that of torchvision's `RandomResizedCrop.get_params` (Szegedy et al. 2015, "Goin
 convolutions"), fed by our numbers.
 `shift`: the evaluation's transform with its square moved by -1, 0 or 1 pixels in each
 direction, not mirrored.
+`pad-crop`: the evaluation's transform with its square moved by up to an eighth of its side in
+each direction, mirrored in half the cases (padding and cropping as He et al. 2015, arXiv
+1512.03385, section 4.2, do with 4 pixels on images of 32; the padding is black).
 `none`: the evaluation's transform.
 
 Evaluation: the shorter side is scaled to `eval_resize` and the central square is cut.
@@ -33,7 +36,7 @@ TRIES = 10
 Int32 = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float64]
 
-RANDOMS = {"random-resized-crop": 2 * TRIES + 3, "shift": 2, "none": 0}
+RANDOMS = {"random-resized-crop": 2 * TRIES + 3, "pad-crop": 3, "shift": 2, "none": 0}
 """Augmentations, and the uniform numbers that each takes for one sample."""
 
 
@@ -82,8 +85,12 @@ def training_plan(
     plan = evaluation_plan(widths, heights, image_size, eval_resize)
     if augmentation == "none":
         return plan
-    moves = np.floor(randoms * 3).astype(np.int32) - 1
-    return Plan(plan.start, plan.shape, plan.size, plan.crop + moves, plan.mirror)
+    reach = image_size // 8 if augmentation == "pad-crop" else 1
+    moves = np.floor(randoms[:, :2] * (2 * reach + 1)).astype(np.int32) - reach
+    mirror = plan.mirror
+    if augmentation == "pad-crop":
+        mirror = (randoms[:, 2] < 0.5).astype(np.int32)
+    return Plan(plan.start, plan.shape, plan.size, plan.crop + moves, mirror)
 
 
 def evaluation_plan(

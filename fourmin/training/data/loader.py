@@ -81,6 +81,7 @@ class Loader(ABC):
         mean: Sequence[float],
         std: Sequence[float],
         out_dtype: torch.dtype = torch.float32,
+        decoder: str = "auto",
     ) -> None:
         geometry.check_settings(augmentation, image_size, eval_resize)
         self.manifest = manifest
@@ -98,6 +99,7 @@ class Loader(ABC):
         self.mean = tuple(float(value) for value in mean)
         self.std = tuple(float(value) for value in std)
         self.out_dtype = out_dtype
+        self.decoder = decoder
         self.batch_size = rank_batch_size(
             global_batch_size, world_size, gradient_accumulation_steps
         )

@@ -53,13 +53,17 @@ class Source(ABC):
                 error.strerror or str(error),
                 f"check the dataset with: fourmin data check {self.data_dir}",
             ) from error
-        if len(data) != split.sizes[index]:
+        self.check_size(split, index, len(data))
+        return data
+
+    def check_size(self, split: Split, index: int, size: int) -> None:
+        """Raise FourminError unless a sample has as many bytes as listed."""
+        if size != split.sizes[index]:
             raise self.changed(
                 split,
                 index,
                 f"the manifest lists {split.sizes[index]} bytes, and there are not as many",
             )
-        return data
 
     def changed(self, split: Split, index: int, why: str) -> FourminError:
         """The error for a sample that is not what the manifest lists."""

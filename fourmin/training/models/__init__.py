@@ -11,13 +11,20 @@ from torch import Tensor, nn
 
 from fourmin.errors import FourminError, list_names
 from fourmin.training.models.alexnet import AlexNet
-from fourmin.training.models.resnet import resnet8, resnet20, resnet50, resnet50_small
+from fourmin.training.models.resnet import (
+    resnet8,
+    resnet20,
+    resnet50,
+    resnet50_small,
+    resnet50_tiny,
+)
 
 _BUILDERS: dict[str, Callable[[int, Callable[[int], nn.Module]], nn.Module]] = {
     "alexnet": AlexNet,
     "resnet20": resnet20,
     "resnet50": resnet50,
     "resnet50-small": resnet50_small,
+    "resnet50-tiny": resnet50_tiny,
     "resnet8": resnet8,
 }
 

@@ -8,6 +8,7 @@ Parameter names are torchvision's, so that weights can be exchanged.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -103,8 +104,9 @@ class ResNet(nn.Module):
     """A residual network: stem, stages of blocks, global average pooling, one linear layer.
 
     The width doubles from stage to stage; every stage but the first halves height and width.
-    `large_stem`: 7x7 convolution of stride 2 and 3x3 max pooling of stride 2, for ImageNet's
-    224x224; otherwise one 3x3 convolution of stride 1, for images of 16 to 64 pixels.
+    Stems: `large` is a 7x7 convolution of stride 2 and 3x3 max pooling of stride 2, for ImageNet's
+    224x224; `small` one 3x3 convolution of stride 1, for images of 16 to 64 pixels; `pooled` the
+    small one followed by the large one's pooling.
     """
 
     def __init__(
@@ -113,15 +115,15 @@ class ResNet(nn.Module):
         depths: tuple[int, ...],
         width: int,
         *,
-        large_stem: bool,
+        stem: Literal["large", "small", "pooled"],
         num_classes: int,
         batch_norm: BatchNormFactory,
     ) -> None:
         super().__init__()
-        self.conv1 = _conv(3, width, 7, stride=2) if large_stem else _conv(3, width, 3)
+        self.conv1 = _conv(3, width, 7, stride=2) if stem == "large" else _conv(3, width, 3)
         self.bn1 = batch_norm(width)
         self.maxpool: nn.Module = (
-            nn.MaxPool2d(3, stride=2, padding=1) if large_stem else nn.Identity()
+            nn.Identity() if stem == "small" else nn.MaxPool2d(3, stride=2, padding=1)
         )
         self.stage_count = len(depths)
         channels = width
@@ -147,7 +149,7 @@ class ResNet(nn.Module):
 def resnet8(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
     """Three stages of one basic block, widths 16, 32, 64: 78,042 parameters with 10 classes."""
     return ResNet(
-        BasicBlock, (1, 1, 1), 16, large_stem=False, num_classes=num_classes, batch_norm=batch_norm
+        BasicBlock, (1, 1, 1), 16, stem="small", num_classes=num_classes, batch_norm=batch_norm
     )
 
 
@@ -158,14 +160,14 @@ def resnet20(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
     projections as in `resnet8`, which makes 272,474.
     """
     return ResNet(
-        BasicBlock, (3, 3, 3), 16, large_stem=False, num_classes=num_classes, batch_norm=batch_norm
+        BasicBlock, (3, 3, 3), 16, stem="small", num_classes=num_classes, batch_norm=batch_norm
     )
 
 
 def resnet50(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
     """ResNet-50 v1.5: 25,557,032 parameters with 1,000 classes."""
     return ResNet(
-        Bottleneck, (3, 4, 6, 3), 64, large_stem=True, num_classes=num_classes,
+        Bottleneck, (3, 4, 6, 3), 64, stem="large", num_classes=num_classes,
         batch_norm=batch_norm,
     )  # fmt: skip
 
@@ -173,6 +175,17 @@ def resnet50(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
 def resnet50_small(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
     """ResNet-50 v1.5 for 64x64 images: stem 3x3 of stride 1 and no max pooling."""
     return ResNet(
-        Bottleneck, (3, 4, 6, 3), 64, large_stem=False, num_classes=num_classes,
+        Bottleneck, (3, 4, 6, 3), 64, stem="small", num_classes=num_classes,
+        batch_norm=batch_norm,
+    )  # fmt: skip
+
+
+def resnet50_tiny(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
+    """ResNet-50 v1.5 for 64x64 images at a quarter of `resnet50_small`'s operations.
+
+    Stem 3x3 of stride 1, then max pooling: the stages see 32, 16, 8 and 4 pixels.
+    """
+    return ResNet(
+        Bottleneck, (3, 4, 6, 3), 64, stem="pooled", num_classes=num_classes,
         batch_norm=batch_norm,
     )  # fmt: skip
