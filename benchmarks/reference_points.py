@@ -3,9 +3,9 @@
     python benchmarks/reference_points.py digits --runs 20           # runs them, then writes
     python benchmarks/reference_points.py digits --from results/practice-digits-...
 
-Writes rules/1.0/rcp/<benchmark>.json: the epochs that each run needed to its target, at the batch
-size and settings of the preset. Seeds are those of the practice campaign, so they are assigned like
-any other and differ from every campaign that counts.
+Writes rules/1.0/rcp/<benchmark>.json: the epochs after which each run first reached the benchmark's
+target, from its event log, at the batch size and settings of the preset. Seeds are those of the
+practice campaign, so they are assigned like any other and differ from every campaign that counts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fourmin.log.reader import read_log
+from fourmin.log.timeline import Timeline
 from fourmin.presets import load_preset
+from fourmin.ruleset import load_ruleset
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIDENCE = 0.999
@@ -37,6 +40,14 @@ def practice(preset: str, runs: int, folder: Path) -> Path:
     return Path(json.loads(done.stdout.splitlines()[-1])["campaign"])
 
 
+def epochs_to(target: float, log: Path) -> int | None:
+    """Epochs after which the run of an event log first reached `target`; None if it never did."""
+    for evaluation in Timeline.from_log(read_log(log)).evaluations:
+        if evaluation.accuracy is not None and evaluation.accuracy >= target:
+            return round(evaluation.epoch or 0)
+    return None
+
+
 def main() -> None:
     """Collect the epochs and write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -47,17 +58,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         campaign = options.campaign or practice(options.preset, options.runs, Path(scratch))
         plan = json.loads((campaign / "campaign.json").read_bytes())
-        results = [json.loads(p.read_bytes()) for p in campaign.glob("run-*/result.json")]
-    results.sort(key=lambda result: result["run"])
-    missed = [result["run"] for result in results if result["status"] != "converged"]
+        logs = sorted(
+            campaign.glob("run-*/events.log"), key=lambda log: int(log.parent.name.split("-")[1])
+        )
+        target = load_ruleset().benchmark(plan["benchmark"]).quality_target
+        epochs = [epochs_to(target, log) for log in logs]
+    missed = [log.parent.name for log, epoch in zip(logs, epochs, strict=True) if epoch is None]
     if missed:
-        sys.exit(f"runs {missed} did not reach the target: no reference point")
+        sys.exit(f"{', '.join(missed)} did not reach {target}: no reference point")
     configuration = load_preset(options.preset)
     digest = plan["configuration_digest"]
     document = {
         "schema_version": 1,
         "benchmark": plan["benchmark"],
-        "source": f"{len(results)} practice runs of preset {options.preset} by this tool "
+        "source": f"{len(epochs)} practice runs of preset {options.preset} by this tool "
         f"(benchmarks/reference_points.py), configuration {digest[:16]}, seeds of no submission",
         "submission_runs": 5,
         "confidence": CONFIDENCE,
@@ -66,7 +80,7 @@ def main() -> None:
             "1.0": [
                 {
                     "global_batch_size": configuration.global_batch_size,
-                    "epochs": [round(result["epochs"]) for result in results],
+                    "epochs": epochs,
                     "hyperparameters": {name: getattr(configuration, name) for name in SETTINGS},
                 }
             ]

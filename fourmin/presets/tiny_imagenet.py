@@ -11,7 +11,7 @@ def tiny_imagenet() -> Configuration:
     100,000 training and 10,000 validation images of 64x64 pixels in 200 classes. ResNet-50 v1.5
     with a stem for small images (model `resnet50-tiny`), SGD with Nesterov momentum, a short
     schedule, images padded by 8 pixels, cropped and mirrored. The settings were found for this
-    project on one H200; they are nobody's published recipe.
+    project on one H100; they are nobody's published recipe.
     """
     return Configuration(
         preset="tiny-imagenet",

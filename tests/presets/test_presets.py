@@ -15,13 +15,14 @@ from fourmin.presets.imagenet import TRAIN_IMAGES
 from fourmin.ruleset import load_ruleset
 
 FROZEN = Path(__file__).parent / "golden" / "presets.json"
-OWN = ("digits", "fashion-mnist")
+OWN = ("digits", "fashion-mnist", "tiny-imagenet")
 IMAGENET = [name for name in PRESETS if name not in OWN]
 
 
 def test_the_missions_names_are_there():
     assert set(PRESETS) == {
-        "digits", "fashion-mnist", "resnet50-256", "resnet50-8k", "resnet50-32k", "resnet50-64k",
+        "digits", "fashion-mnist", "tiny-imagenet",
+        "resnet50-256", "resnet50-8k", "resnet50-32k", "resnet50-64k",
         "alexnet-512", "alexnet-32k", "alexnet-64k",
     }  # fmt: skip
 
