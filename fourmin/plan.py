@@ -30,7 +30,7 @@ from fourmin.system.software import installed_version, package_digest
 from fourmin.tuning import load_tuning
 
 ONE_NODE_LAUNCHERS = ("auto", "local")
-"""Launchers that start workers on this node only."""
+"""Names of launchers that start workers on this node only."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Request:
     submitter: str = "self"
     system_name: str = ""
     launcher: str = "auto"
+    """By name; whoever reaches other nodes has resolved `auto`."""
     tuning: Path | None = None
     """A file of `fourmin bench allreduce`."""
 
@@ -62,8 +63,10 @@ class Prepared:
     materials: Materials
 
 
-def resolve_configuration(request: Request) -> Configuration:
+def resolve_configuration(request: Request, gpus: int | None = None) -> Configuration:
     """The whole configuration that `request` means on this machine, checked.
+
+    `gpus` is how many each node has, where those of this machine (None) say nothing of it.
 
     Raises FourminError for an unknown preset, key or value, or a batch that does not fit.
     """
@@ -78,7 +81,7 @@ def resolve_configuration(request: Request) -> Configuration:
     if tuning:
         changes = tuning.changes(changes)
     configuration = preset.with_overrides(changes).resolved(
-        usable_gpus(), keep_workers="procs_per_node" in changes
+        usable_gpus() if gpus is None else gpus, keep_workers="procs_per_node" in changes
     )
     configuration.check()
     if tuning and request.tuning:
@@ -140,7 +143,7 @@ def prepare(request: Request) -> Prepared:
 
 
 def go_on(
-    folder: Path, data_dir: Path | None, base: str | None = None
+    folder: Path, data_dir: Path | None, base: str | None = None, launcher: str = "auto"
 ) -> tuple[Campaign, Materials]:
     """Open a registered campaign to run it, or to go on with it. The caller holds its lock.
 
@@ -156,7 +159,7 @@ def go_on(
             "`fourmin report` shows its result; `fourmin run` starts another campaign",
         )
     benchmark = load_ruleset(campaign.plan["ruleset"]).benchmark(campaign.benchmark)
-    _check_requirements(campaign.configuration, benchmark, data_dir)
+    _check_requirements(campaign.configuration, benchmark, data_dir, launcher)
     found, manifest = locate_data(benchmark, data_dir)
     system = capture_system()
     registered = {
@@ -281,10 +284,7 @@ def _check_counts_only_in_practice(
 
 
 def _check_requirements(
-    configuration: Configuration,
-    benchmark: Benchmark,
-    data_dir: Path | None,
-    launcher: str = "auto",
+    configuration: Configuration, benchmark: Benchmark, data_dir: Path | None, launcher: str
 ) -> None:
     """Raise one FourminError that names everything that is missing here."""
     missing = [
@@ -333,7 +333,7 @@ def _missing_nodes(configuration: Configuration, launcher: str) -> list[FourminE
     if configuration.nodes == 1 or launcher not in ONE_NODE_LAUNCHERS:
         return []
     reaching = [name for name in LAUNCHER_NAMES if name not in ONE_NODE_LAUNCHERS]
-    remedies = [f"--launcher {' or '.join(reaching)}"] if reaching else []
+    remedies = [f"--launcher {' or '.join(reaching)}"]
     one_node = _same_batch_on_one_node(configuration)
     if one_node:
         remedies.append(f"this node alone, with the same batch and batch statistics: {one_node}")
