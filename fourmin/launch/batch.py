@@ -60,6 +60,7 @@ def batch_script(
         f"--error={place}/%j.err",
         # A job that is requeued goes on in the same files.
         "--open-mode=append",
+        "--requeue",
         *slurm.directives,
     ]
     lines = ["#!/bin/bash", *(f"#SBATCH {directive(option)}" for option in options), ""]

@@ -102,7 +102,7 @@ class Hub:
         """
         deadline = time.monotonic() + seconds
         with self._changed:
-            while len(self._nodes) < self._wanted:
+            while len(self._present()) < self._wanted:
                 reason = ended_early()
                 if reason or time.monotonic() > deadline:
                     raise self._missing(reason or f"no answer within {seconds:.0f} s")
@@ -113,11 +113,12 @@ class Hub:
 
         Raises FourminError that names the node which is not fit.
         """
-        nodes = [self._nodes[index] for index in sorted(self._nodes)][: self._wanted]
+        nodes = self._present()
         for node in nodes:
-            if node.lost:
-                raise _gone(node)
-            node.wire.send("prepare", job=job.to_json())
+            try:
+                node.wire.send("prepare", job=job.to_json())
+            except OSError:
+                raise _gone(node) from None
         facts = [(node, self._reply(node, "facts")) for node in nodes]
         while not all(node.clock_is_known() or node.lost for node in nodes):
             for node in nodes:
@@ -160,6 +161,13 @@ class Hub:
             except OSError:
                 pass
             node.wire.close()
+
+    def lost(self) -> list[Node]:
+        """Nodes that were here and are gone; another may take the place of each."""
+        return [node for node in self._nodes.values() if node.lost]
+
+    def _present(self) -> list[Node]:
+        return [self._nodes[index] for index in sorted(self._nodes) if not self._nodes[index].lost]
 
     def _reply(self, node: Node, kind: str) -> Mapping[str, Any]:
         try:
@@ -206,10 +214,10 @@ class Hub:
     def _join(self, wire: Wire, message: Mapping[str, Any]) -> Node | None:
         with self._changed:
             index = message.get("index")
+            taken = {node.index for node in self._present()}
             if index is None:
-                index = next(i for i in range(self._wanted + 1) if i not in self._nodes)
-            taken = self._nodes.get(index)
-            if not 0 <= index < self._wanted or (taken is not None and not taken.lost):
+                index = next(i for i in range(self._wanted + 1) if i not in taken)
+            if not 0 <= index < self._wanted or index in taken:
                 try:
                     wire.send("refused", summary=f"there is no place {index} that is free")
                 except OSError:
@@ -242,11 +250,12 @@ class Hub:
             time.sleep(PING_SECONDS)
 
     def _missing(self, reason: str) -> FourminError:
-        here = {node.name for node in self._nodes.values()}
+        here = {node.name for node in self._present()}
         absent = [name for name in self._names if name not in here]
+        absent = absent or [node.name for node in self.lost()]
         names = f": {', '.join(absent[:12])}" if absent else ""
         return FourminError(
-            f"{self._wanted - len(self._nodes)} of {self._wanted} nodes did not answer{names}",
+            f"{self._wanted - len(self._present())} of {self._wanted} nodes did not answer{names}",
             f"answered: {', '.join(sorted(here)[:12]) or 'none'}; {reason}",
             f"every node must reach this host on TCP port {self.port}, and have this fourmin",
         )

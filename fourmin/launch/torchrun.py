@@ -21,6 +21,8 @@ from fourmin.launch.wire import TOKEN_VARIABLE
 
 JOIN_SECONDS = 3600.0
 """How long the user has to start the other nodes."""
+REJOIN_SECONDS = 60.0
+"""How long, between two runs, for a node that was lost."""
 END_SECONDS = 10.0
 
 
@@ -39,8 +41,16 @@ class TorchrunLauncher:
 
     def start(self, job: Job) -> NodesRun:
         """Start the workers of `job`; the first time, wait for the nodes."""
+        nodes = job.configuration.nodes
         if self._hub is None:
-            self._hub = self._gather(job.configuration.nodes)
+            self._hub = self._gather(nodes)
+        lost = self._hub.lost()
+        if lost:
+            say = self._surroundings.say
+            names = ", ".join(node.name for node in lost)
+            say(f"node {names} is gone; the run goes on when its line is run again, within "
+                f"{REJOIN_SECONDS:.0f} s")  # fmt: skip
+        self._hub.wait(REJOIN_SECONDS, self._ended_early)
         return self._hub.start(job)
 
     def close(self) -> None:

@@ -149,7 +149,7 @@ _PHASES = {
     keys.STEP_LOSS: 4,
     keys.TRACKED_STATS: 4,
     keys.RUN_STOP: 5,
-    **dict.fromkeys(AFTERWARDS, 6),
+    **dict.fromkeys((*AFTERWARDS, keys.CLOCKS), 6),
 }
 _PHASE_NAMES = ("the start", "setup", keys.INIT_STOP, keys.RUN_START, "training", keys.RUN_STOP)
 
