@@ -71,6 +71,8 @@ class SlurmLauncher:
             return SlurmRun(hub.start(job), hub, step, output)
         except BaseException:
             hub.close()
+            # srun passes it on; a process that waits for the hub would wait long.
+            step.terminate()
             _end(step)
             raise
 

@@ -77,7 +77,7 @@ def test_srun_starts_one_process_on_each_node() -> None:
         ),
         (
             "enroot",
-            "'--container-image=/images/a b.sif' --container-mounts=/data:/data --no-home python3 -m",
+            "'--container-image=/images/a b.sif' --container-mounts=/data:/data --no-home python3",
         ),
     ],
 )
