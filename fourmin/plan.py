@@ -27,6 +27,7 @@ from fourmin.ruleset import CURRENT, Benchmark, load_ruleset
 from fourmin.system.capture import capture_system, system_digest
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version, package_digest
+from fourmin.system.survey import Survey
 from fourmin.tuning import load_tuning
 
 ONE_NODE_LAUNCHERS = ("auto", "local")
@@ -104,14 +105,14 @@ def resolve_configuration(request: Request, gpus: int | None = None) -> Configur
     return configuration
 
 
-def prepare(request: Request) -> Prepared:
-    """Resolve `request`, find its data and look at this machine.
+def prepare(request: Request, survey: Survey | None = None) -> Prepared:
+    """Resolve `request`, find its data and look at this machine, or at what `survey` says of one.
 
     Raises FourminError for whatever is missing or does not fit.
     """
-    configuration = resolve_configuration(request)
+    configuration = resolve_configuration(request, survey.gpus if survey else None)
     benchmark = load_ruleset().benchmark(configuration.benchmark)
-    _check_requirements(configuration, benchmark, request.data_dir, request.launcher)
+    _check_requirements(configuration, benchmark, request.data_dir, request.launcher, survey)
     ensure_writable_folder(request.results_dir, "results folder")
     data_dir, manifest_path = locate_data(benchmark, request.data_dir)
     manifest = Manifest.load(manifest_path)
@@ -123,7 +124,7 @@ def prepare(request: Request) -> Prepared:
             "; ".join(differences),
             "name the right tree with --data-dir, or run with --practice (which never counts)",
         )
-    system = capture_system()
+    system = survey.system if survey else capture_system()
     plan = Plan(
         ruleset=CURRENT,
         benchmark=benchmark.name,
@@ -143,7 +144,11 @@ def prepare(request: Request) -> Prepared:
 
 
 def go_on(
-    folder: Path, data_dir: Path | None, base: str | None = None, launcher: str = "auto"
+    folder: Path,
+    data_dir: Path | None,
+    base: str | None = None,
+    launcher: str = "auto",
+    survey: Survey | None = None,
 ) -> tuple[Campaign, Materials]:
     """Open a registered campaign to run it, or to go on with it. The caller holds its lock.
 
@@ -159,9 +164,9 @@ def go_on(
             "`fourmin report` shows its result; `fourmin run` starts another campaign",
         )
     benchmark = load_ruleset(campaign.plan["ruleset"]).benchmark(campaign.benchmark)
-    _check_requirements(campaign.configuration, benchmark, data_dir, launcher)
+    _check_requirements(campaign.configuration, benchmark, data_dir, launcher, survey)
     found, manifest = locate_data(benchmark, data_dir)
-    system = capture_system()
+    system = survey.system if survey else capture_system()
     registered = {
         "dataset": describe_dataset(Manifest.load(manifest)),
         "system_digest": system_digest(system),
@@ -284,14 +289,18 @@ def _check_counts_only_in_practice(
 
 
 def _check_requirements(
-    configuration: Configuration, benchmark: Benchmark, data_dir: Path | None, launcher: str
+    configuration: Configuration,
+    benchmark: Benchmark,
+    data_dir: Path | None,
+    launcher: str,
+    survey: Survey | None,
 ) -> None:
     """Raise one FourminError that names everything that is missing here."""
     missing = [
-        *_missing_packages(configuration),
+        *_missing_packages(configuration, survey),
         *_missing_data(benchmark, data_dir),
         *_missing_nodes(configuration, launcher),
-        *_missing_gpus(configuration),
+        *_missing_gpus(configuration, usable_gpus() if survey is None else survey.gpus),
     ]
     if len(missing) == 1:
         raise missing[0]
@@ -303,14 +312,16 @@ def _check_requirements(
         )
 
 
-def _missing_packages(configuration: Configuration) -> list[FourminError]:
+def _missing_packages(configuration: Configuration, survey: Survey | None) -> list[FourminError]:
     needed = ["torch", "numpy", "dali" if configuration.loader == "dali" else "torchvision"]
-    missing = [name for name in needed if installed_version(name) is None]
+    version = survey.system["software"].get if survey else installed_version
+    missing = [name for name in needed if version(name) is None]
     if not missing:
         return []
     return [
         FourminError(
-            f"training needs {', '.join(missing)}, not installed here",
+            f"training needs {', '.join(missing)}, not installed "
+            + ("where the workers run" if survey else "here"),
             "the plain installation validates and reports only",
             "pip install 'fourmin[train]'",
         )
@@ -360,8 +371,7 @@ def _same_batch_on_one_node(configuration: Configuration) -> str:
     return options if configuration.bn_span == 1 else f"{options} --set bn_span=1"
 
 
-def _missing_gpus(configuration: Configuration) -> list[FourminError]:
-    gpus = usable_gpus()
+def _missing_gpus(configuration: Configuration, gpus: int) -> list[FourminError]:
     if configuration.device != "cuda" or configuration.procs_per_node <= gpus:
         return []
     return [

@@ -223,8 +223,9 @@ def _execute(
     from fourmin.ledger.lock import CampaignLock
     from fourmin.plan import go_on, prepare
 
+    survey = launcher.survey()
     if existing is None:
-        prepared = prepare(request)
+        prepared = prepare(request, survey)
         folder = Campaign.create(request.results_dir, prepared.plan).folder
         if campaign_file is not None:
             campaign_file.parent.mkdir(parents=True, exist_ok=True)
@@ -236,7 +237,7 @@ def _execute(
         if existing is None:
             campaign, materials = Campaign(folder), prepared.materials
         else:
-            campaign, materials = go_on(folder, request.data_dir, base, request.launcher)
+            campaign, materials = go_on(folder, request.data_dir, base, request.launcher, survey)
         with display:
             summary = execute(campaign, materials, launcher, display, placement.runs_per_job)
     if summary is None:

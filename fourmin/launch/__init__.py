@@ -20,6 +20,7 @@ from fourmin.errors import FourminError, list_names
 from fourmin.launch.control import Message
 from fourmin.launch.job import Job
 from fourmin.launch.site import Site
+from fourmin.system.survey import Survey
 
 _LAUNCHERS = {
     "local": "fourmin.launch.local:LocalLauncher",
@@ -56,6 +57,9 @@ class Launcher(Protocol):
 
     def describe(self, configuration: Configuration) -> str:
         """What `start` would run, as text for a shell."""
+
+    def survey(self) -> Survey | None:
+        """What a node has where the workers run; None where that is this Python, here."""
 
     def start(self, job: Job) -> Launched:
         """Start all workers of `job`. Raises FourminError where a node is not fit for it."""

@@ -22,6 +22,9 @@ class LocalLauncher:
         """The command line that `start` runs."""
         return shlex.join(agent_command(configuration, ["--standalone"]))
 
+    def survey(self) -> None:
+        """This host is one of the nodes."""
+
     def start(self, job: Job) -> LocalWorkers:
         """Start the agent, which starts the workers."""
         facts = preflight.node_facts(job, holds_log=False)

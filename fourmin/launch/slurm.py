@@ -24,6 +24,7 @@ from fourmin.launch.hub import Hub, NodesRun
 from fourmin.launch.job import Job
 from fourmin.launch.site import Site
 from fourmin.launch.wire import TOKEN_VARIABLE
+from fourmin.system.survey import Survey
 
 JOIN_SECONDS = 180.0
 """How long srun may take to start one process a node; a container image may be unpacked."""
@@ -40,6 +41,27 @@ class SlurmLauncher:
         """The srun line of every run; the port is chosen at its start."""
         srun = srun_command(configuration, self._site, ["BATCH-NODE"], "PORT")
         return f"{shlex.join(srun)}\n{describe_agent(configuration)}"
+
+    def survey(self) -> Survey | None:
+        """Ask a node, where workers run in a container or this host is none of the nodes.
+
+        Raises FourminError with what srun said where that fails.
+        """
+        if not self._site.container.runtime and "SLURMD_NODENAME" in os.environ:
+            return None
+        command = [*_on_nodes(1, self._site, gpus=True), "-m", "fourmin.system.survey"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        try:
+            return Survey.from_text(done.stdout)
+        except ValueError:
+            said = done.stderr.strip() or done.stdout.strip()
+            raise FourminError(
+                "a node of the allocation could not be looked at",
+                "\n".join([shlex.join(command), *said.splitlines()[-8:]]),
+                "the image, or that node's Python, must have this fourmin installed",
+            ) from None
 
     def start(self, job: Job) -> SlurmRun:
         """Start the workers of `job` in a step of this allocation.
@@ -116,7 +138,13 @@ def srun_command(
     configuration: Configuration, site: Site, addresses: Sequence[str], port: str
 ) -> list[str]:
     """The command line that starts one `fourmin.launch.node` on each node of the allocation."""
-    slurm, nodes = site.slurm, configuration.nodes
+    python = _on_nodes(configuration.nodes, site, gpus=configuration.device == "cuda")
+    return [*python, "-m", "fourmin.launch.node", f"{','.join(addresses)}:{port}"]
+
+
+def _on_nodes(nodes: int, site: Site, *, gpus: bool) -> list[str]:
+    """The start of a command line: one Python on each of so many nodes, in the site's container."""
+    slurm, container = site.slurm, site.container
     command = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
     # Also from within another step, such as an interactive shell's.
     command += ["--overlap", "--export=ALL", "--unbuffered", f"--cpu-bind={slurm.cpu_bind}"]
@@ -126,20 +154,16 @@ def srun_command(
     if slurm.gpu_bind:
         command.append(f"--gpu-bind={slurm.gpu_bind}")
     command += slurm.srun
-    container = site.container
-    python = container.python if container.runtime else sys.executable
+    if not container.runtime:
+        return [*command, sys.executable]
     if container.runtime == "enroot":
         command.append(f"--container-image={container.image}")
         if container.mounts:
             command.append(f"--container-mounts={','.join(container.mounts)}")
-        command += container.options
-    elif container.runtime == "apptainer":
-        command += ["apptainer", "exec"]
-        if configuration.device == "cuda":
-            command.append("--nv")
-        command += [f"--bind={mount}" for mount in container.mounts]
-        command += [*container.options, container.image]
-    return [*command, python, "-m", "fourmin.launch.node", f"{','.join(addresses)}:{port}"]
+        return [*command, *container.options, container.python]
+    command += ["apptainer", "exec", *(["--nv"] if gpus else [])]
+    command += [f"--bind={mount}" for mount in container.mounts]
+    return [*command, *container.options, container.image, container.python]
 
 
 def _allocated(environment: Mapping[str, str], nodes: int) -> tuple[str, ...]:

@@ -39,6 +39,9 @@ class TorchrunLauncher:
         commands = self._commands(configuration.nodes, "PORT", "TOKEN")
         return "\n".join([*commands, describe_agent(configuration)])
 
+    def survey(self) -> None:
+        """This host is one of the nodes."""
+
     def start(self, job: Job) -> NodesRun:
         """Start the workers of `job`; the first time, wait for the nodes."""
         nodes = job.configuration.nodes

@@ -29,17 +29,32 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         pytest.skip(f"Slurm cannot be started here: {error}")
 
 
+STARTED: list[subprocess.Popen[str]] = []
+"""What a test started; killed at its end, should it still run."""
+
+
+@pytest.fixture(autouse=True)
+def _ended() -> Iterator[None]:
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()
+        process.communicate()
+
+
 def environment(cluster: Cluster, state: Path) -> dict[str, str]:
     return {**cluster.environment, "XDG_STATE_HOME": str(state), "COLUMNS": "200"}
 
 
 def started(cluster: Cluster, folder: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [*RUN, *options, "--results-dir", str(folder / "results")],
         env=environment(cluster, folder), cwd=folder, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
+    STARTED.append(process)
+    return process
 
 
 def wait_for_note(process: subprocess.Popen[str], text: str) -> None:
@@ -58,7 +73,8 @@ def test_slurm_accepts_the_256_node_script(cluster: Cluster, tmp_path: Path) -> 
     done = subprocess.run(
         [sys.executable, "-m", "fourmin", "run", "--dry-run", "--json", *options, "--directive",
          "--comment=two words", "--site", "site.toml"],
-        env=environment(cluster, tmp_path), cwd=tmp_path, capture_output=True, text=True, check=True,
+        env=environment(cluster, tmp_path), cwd=tmp_path, capture_output=True, text=True,
+        check=True,
     )  # fmt: skip
     told = json.loads(done.stdout)
     assert told["launcher"] == "slurm"
@@ -115,6 +131,40 @@ def test_an_interrupt_while_nodes_start_cancels_the_job(cluster: Cluster, tmp_pa
     wait_until_no_worker(tmp_path)
 
 
+APPTAINER = """#!/bin/sh
+# Runs on the host what it was to run in the image, and writes down that it was asked.
+echo "$@" >> {log}
+while [ "$1" != image.sif ]; do shift; done
+shift
+exec "$@"
+"""
+
+
+def test_in_a_container_the_plan_describes_the_container(cluster: Cluster, tmp_path: Path) -> None:
+    program, log = tmp_path / "bin" / "apptainer", tmp_path / "asked"
+    program.parent.mkdir()
+    program.write_text(APPTAINER.format(log=log))
+    program.chmod(0o755)
+    (tmp_path / "site.toml").write_text(
+        f'[container]\nruntime = "apptainer"\nimage = "image.sif"\npython = "{sys.executable}"\n'
+        f'mounts = ["/a:/b"]\n[environment]\nPATH = "{program.parent}:{os.environ["PATH"]}"\n'
+        'NCCL_DEBUG = "WARN"\n'
+    )
+    process = started(cluster, tmp_path, "--site", "site.toml", "--practice", "--runs", "1")
+    wait_for_note(process, "run 1/1  seed")
+    deadline = time.monotonic() + 30
+    while "fourmin.launch.node" not in log.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    asked = log.read_text().splitlines()
+    python = f"--bind=/a:/b image.sif {sys.executable}"
+    assert asked[0] == f"exec --nv {python} -m fourmin.system.survey"
+    assert asked[1].startswith(f"exec {python} -m fourmin.launch.node ")
+    wait_until_no_worker(tmp_path)
+
+
 @pytest.mark.slow
 def test_a_campaign_converges_and_validates_over_several_jobs(
     cluster: Cluster, tmp_path: Path
@@ -144,7 +194,7 @@ def test_an_interrupt_in_training_cancels_the_job_and_the_campaign_resumes(
 ) -> None:
     options = ["--practice", "--runs", "2", "--max-steps", "60"]
     process = started(cluster, tmp_path, *options)
-    wait_for_note(process, "epoch 1  accuracy")
+    wait_for_note(process, "epoch 2  accuracy")
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors

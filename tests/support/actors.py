@@ -74,6 +74,9 @@ class ActingLauncher:
     def describe(self, configuration: Configuration) -> str:
         return f"{configuration.workers} actors"
 
+    def survey(self) -> None:
+        return None
+
     def close(self) -> None:
         self.closed = True
 
