@@ -270,7 +270,7 @@ class NodesRun:
         self._per_node = job.configuration.procs_per_node
         self._codes: dict[int, int] = {}
         self._outputs: dict[int, str] = {}
-        self._killed = threading.Semaphore(0)
+        self._changed = threading.Condition()
 
     def go(self, rank: int) -> None:
         """Answer a worker's `ready`."""
@@ -284,19 +284,15 @@ class NodesRun:
 
     def kill(self, workers: Iterable[int]) -> None:
         """End every worker of the run on every node, and wait until it is so."""
-        asked = 0
         for node in self._nodes:
-            if node.lost:
-                continue
             try:
                 node.wire.send("kill")
-                asked += 1
             except OSError:
-                continue
-        deadline = time.monotonic() + KILL_SECONDS
-        for _ in range(asked):
-            if not self._killed.acquire(timeout=max(0.0, deadline - time.monotonic())):
-                break
+                continue  # it has gone, and its reader says so
+        with self._changed:
+            self._changed.wait_for(
+                lambda: all(n.lost or n.index in self._outputs for n in self._nodes), KILL_SECONDS
+            )
         for node in self._nodes:
             node.run = None
 
@@ -324,15 +320,17 @@ class NodesRun:
             if message["code"] and not message["told"]:
                 self._lose(node, f"lost its agent (exit code {message['code']})")
         elif kind == "killed":
-            self._outputs[node.index] = str(message["output"])
             self._codes.setdefault(node.index, int(message["code"]))
-            self._killed.release()
+            with self._changed:
+                self._outputs[node.index] = str(message["output"])
+                self._changed.notify_all()
 
     def node_lost(self, node: Node) -> None:
         """The node itself has gone."""
         self._codes.setdefault(node.index, 1)
         self._lose(node, node.lost)
-        self._killed.release()
+        with self._changed:
+            self._changed.notify_all()
 
     def _lose(self, node: Node, summary: str) -> None:
         details = "it was ended, crashed or cannot be reached any more"
