@@ -54,9 +54,15 @@ def run_in_jobs(submission: Submission, display: Display) -> Path:
     while True:
         job = SlurmJob.submit(script, folder)
         display.note(f"Slurm job {job.number} submitted; its files are in {folder}")
-        follower.follow(job)
+        runs = follower.follow(job)
         if follower.campaign is not None and Campaign(follower.campaign).closed:
             return follower.campaign
+        if not runs:
+            raise FourminError(
+                f"Slurm job {job.number} ended without an outcome of any run",
+                follower.what_is_left(),
+                follower.how_to_go_on(),
+            )
 
 
 class _Follower:
@@ -65,11 +71,16 @@ class _Follower:
     def __init__(self, display: Display) -> None:
         self._display = display
         self._slot = Slot(0, 0)
+        self._finished = 0
         self.campaign: Path | None = None
 
-    def follow(self, job: SlurmJob) -> None:
-        """Show one job until it is over. Raises FourminError unless it ended well."""
+    def follow(self, job: SlurmJob) -> int:
+        """Show one job until it is over; the runs that it finished.
+
+        Raises FourminError unless it ended well, or Slurm has forgotten how it ended.
+        """
         last = None
+        before = self._finished
         try:
             for event in job.follow():
                 if isinstance(event, Mapping):
@@ -82,26 +93,28 @@ class _Follower:
             job.cancel()
             raise FourminError(
                 f"interrupted; Slurm job {job.number} is cancelled",
-                self._what_is_left(),
-                self._how_to_go_on(),
+                self.what_is_left(),
+                self.how_to_go_on(),
                 exit_code=INTERRUPTED,
             ) from None
         if last is not None and last.exit_code == 0 and last.name in ("COMPLETED", "FORGOTTEN"):
-            return
+            return self._finished - before
         lines = job.errors()
         for line in lines:
             stderr().print(line)
         raise FourminError(
             f"Slurm job {job.number} ended: {last.text if last else 'unknown'}",
-            self._what_is_left(),
-            "" if any(line.startswith(" next: ") for line in lines) else self._how_to_go_on(),
+            self.what_is_left(),
+            "" if any(line.startswith(" next: ") for line in lines) else self.how_to_go_on(),
             exit_code=(last.exit_code if last else 0) or 2,
         )
 
-    def _what_is_left(self) -> str:
+    def what_is_left(self) -> str:
+        """Where the campaign is, for a message."""
         return f"the campaign is {self.campaign}" if self.campaign else "no campaign was registered"
 
-    def _how_to_go_on(self) -> str:
+    def how_to_go_on(self) -> str:
+        """The command that goes on with the campaign."""
         if self.campaign is None:
             return ""
         return f"fourmin run --resume {self.campaign} --launcher slurm"
@@ -127,6 +140,7 @@ class _Follower:
             )
             self._display.record(self._slot, record)
         elif kind == "run-finished":
+            self._finished += 1
             self._display.run_finished(self._slot, event)
         elif kind == "note":
             self._display.note(str(event["text"]))
