@@ -206,7 +206,7 @@ class Hub:
         while (message := wire.receive()) is not None:
             node.heard = time.monotonic()
             self._take(node, message)
-        node.lost = node.lost or "hung up"
+        node.lost = node.lost or "is gone"
         node.replies.put(None)
         if node.run is not None:
             node.run.node_lost(node)
