@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from fourmin.canonical import sha256_hex
 from fourmin.errors import FourminError
 from fourmin.launch import hub as hub_module
 from fourmin.launch import preflight
@@ -24,9 +23,6 @@ from fourmin.launch.control import ORPHANED
 from fourmin.launch.hub import Hub, NodesRun
 from fourmin.launch.job import Job
 from fourmin.launch.wire import TOKEN_VARIABLE, connect
-from fourmin.ledger.lock import CampaignLock
-from fourmin.presets import load_preset
-from fourmin.system.software import package_digest
 
 ACTOR = """
 import os, sys, time
@@ -53,27 +49,6 @@ if "--old" in sys.argv:
     node.preflight.package_digest = lambda: "0" * 64
 node.main(sys.argv[1:])
 """
-
-
-@pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
-    """Two nodes with one worker each, in a campaign whose lock the command holds."""
-    campaign = tmp_path / "campaign"
-    (campaign / "run-1").mkdir(parents=True)
-    (campaign / "campaign.json").write_text("{}")
-    manifest = tmp_path / "manifest.json"
-    manifest.write_text("{}")
-    configuration = load_preset("digits").with_overrides(
-        {"nodes": 2, "procs_per_node": 1, "device": "cpu", "precision": "fp32"}
-    )
-    with CampaignLock(campaign):
-        yield Job(
-            configuration=configuration, ruleset="1.0", run=1, attempt=1, seed=1,
-            campaign=sha256_hex(b"{}"), practice=True, submitter="finish", system_name="x",
-            system={}, system_digest="", package_digest=package_digest(), dataset={},
-            data_dir=tmp_path, manifest=manifest, events_log=campaign / "run-1" / "events.log",
-            control_socket=tmp_path / "control", scratch=tmp_path,
-        )  # fmt: skip
 
 
 class Nodes:

@@ -16,9 +16,7 @@ Play = Callable[[list[str]], list[tuple[str, ...]]]
 
 
 def said(state: str, code: str = "0:0", reason: str = "None") -> str:
-    return (
-        f"JobId=7 JobName=x JobState={state} Reason={reason} ExitCode={code} Y=1"
-    )
+    return f"JobId=7 JobName=x JobState={state} Reason={reason} ExitCode={code} Y=1"
 
 
 @pytest.fixture
