@@ -325,7 +325,7 @@ def test_any_corrupted_byte_is_named_with_its_sample_or_shard(tree, shards):
     assert "No such file" in problem.reason
 
 
-@pytest.mark.parametrize("damage", ["offset", "cut", "gone", "other"])
+@pytest.mark.parametrize("damage", ["offset", "cut", "gone", "other", "name", "list"])
 def test_an_index_that_cannot_be_used_is_refused(damage, tree, shards):
     path = shards / INDEX_NAME
     data = path.read_bytes()
@@ -338,7 +338,12 @@ def test_an_index_that_cannot_be_used_is_refused(damage, tree, shards):
         path.unlink()
     else:
         other = json.loads(header)
-        other["digests"]["val"] = "0" * 64
+        if damage == "other":
+            other["digests"]["val"] = "0" * 64
+        elif damage == "name":
+            other["shards"][0]["name"] = "../train-000000.tar"
+        else:
+            other = [other]
         path.write_bytes(json.dumps(other).encode() + b"\n" + body)
     with pytest.raises(FourminError, match=f"fourmin data prepare SOURCE {shards}"):
         check_shards(shards, workers=1)
