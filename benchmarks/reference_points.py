@@ -49,6 +49,12 @@ def epochs_to(target: float, log: Path) -> int | None:
     return None
 
 
+def was_interrupted(log: Path) -> bool:
+    """Whether a run was ended by its user, which says nothing about its convergence."""
+    timeline = Timeline.from_log(read_log(log))
+    return str(timeline.value(keys.ABORT)).startswith("interrupted")
+
+
 def machine_of(log: Path) -> str:
     """What an event log says of the machine: its accelerators, or else its processor."""
     hardware = Timeline.from_log(read_log(log)).value(keys.SYSTEM)["hardware"]
@@ -77,6 +83,8 @@ def main() -> None:
                 folder.glob("run-*/events.log"), key=lambda log: int(log.parent.name.split("-")[1])
             )
         ]
+        whole = [log for log in logs if not was_interrupted(log)]
+        left_out, logs = len(logs) - len(whole), whole
         target = load_ruleset().benchmark(plan["benchmark"]).quality_target
         epochs = [epochs_to(target, log) for log in logs]
         machine = machine_of(logs[0])
@@ -90,7 +98,8 @@ def main() -> None:
         "benchmark": plan["benchmark"],
         "source": f"{len(epochs)} practice runs of preset {options.preset} by this tool "
         f"(`python benchmarks/reference_points.py {options.preset} --runs {len(epochs)}`) on "
-        f"{machine}, configuration {digest[:16]}, seeds of no submission",
+        f"{machine}, configuration {digest[:16]}, seeds of no submission"
+        + (f"; {left_out} interrupted runs left out" if left_out else ""),
         "submission_runs": 5,
         "confidence": CONFIDENCE,
         "current": "1.0",
