@@ -26,7 +26,13 @@ def run(
     ] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*.")
+        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*, or shards.")
+    ] = None,
+    stage: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Each run first copies the images to DIR on its node, on the clock."
+        ),
     ] = None,
     loader: Annotated[str | None, typer.Option(help="dali or torchvision.")] = None,
     allreduce: Annotated[
@@ -116,6 +122,7 @@ def run(
         system_name=system,
         launcher=launcher,
         tuning=tuning,
+        stage=stage,
     )
     if dry_run:
         from fourmin.cli.dry_run import describe
@@ -142,7 +149,7 @@ def _execute(request: Request, existing: Path | None, base: str | None, display:
         return
     require_campaign(existing)
     with CampaignLock(existing):
-        campaign, materials = go_on(existing, request.data_dir, base)
+        campaign, materials = go_on(existing, request.data_dir, base, request.stage)
         _conduct(campaign, materials, workers, display)
 
 

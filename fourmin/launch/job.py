@@ -37,6 +37,8 @@ class Job:
     control_socket: Path
     scratch: Path
     """A folder that is removed after the run."""
+    stage: Path | None = None
+    """A folder of each node to which the dataset is copied at the start of the run."""
 
     @property
     def path(self) -> Path:
@@ -56,4 +58,5 @@ class Job:
         fields["configuration"] = Configuration.from_json(fields["configuration"])
         for name in ("data_dir", "manifest", "events_log", "control_socket", "scratch"):
             fields[name] = Path(fields[name])
+        fields["stage"] = None if fields["stage"] is None else Path(fields["stage"])
         return cls(**fields)
