@@ -15,6 +15,7 @@ from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.on_demand import ON_DEMAND
 from fourmin.datasets.report import compare_with_benchmark
 from fourmin.datasets.shards import holds_shards, require_finished
+from fourmin.datasets.staging import require_room
 from fourmin.errors import FourminError
 from fourmin.files import ensure_writable_folder
 from fourmin.launch import LAUNCHER_NAMES
@@ -54,6 +55,8 @@ class Request:
     """By name; whoever reaches other nodes has resolved `auto`."""
     tuning: Path | None = None
     """A file of `fourmin bench allreduce`."""
+    stage: Path | None = None
+    """A folder of each node to which every run copies the dataset first."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,9 @@ def prepare(request: Request, survey: Survey | None = None) -> Prepared:
     ensure_writable_folder(request.results_dir, "results folder")
     data_dir, manifest_path = locate_data(benchmark, request.data_dir)
     manifest = Manifest.load(manifest_path)
+    # A node that stages is not this host where another had to be asked.
+    if request.stage is not None and survey is None:
+        require_room(request.stage, manifest)
     dataset = describe_dataset(manifest)
     differences = compare_with_benchmark(manifest, benchmark.dataset)
     if differences and not request.practice:
@@ -140,13 +146,14 @@ def prepare(request: Request, survey: Survey | None = None) -> Prepared:
         earlier_campaigns=tuple(earlier_campaigns(request.results_dir, benchmark.name)),
         practice_seed=request.seed,
     )
-    return Prepared(plan, Materials(data_dir, manifest_path, system))
+    return Prepared(plan, Materials(data_dir, manifest_path, system, request.stage))
 
 
 def go_on(
     folder: Path,
     data_dir: Path | None,
     base: str | None = None,
+    stage: Path | None = None,
     launcher: str = "auto",
     survey: Survey | None = None,
 ) -> tuple[Campaign, Materials]:
@@ -166,9 +173,12 @@ def go_on(
     benchmark = load_ruleset(campaign.plan["ruleset"]).benchmark(campaign.benchmark)
     _check_requirements(campaign.configuration, benchmark, data_dir, launcher, survey)
     found, manifest = locate_data(benchmark, data_dir)
+    loaded = Manifest.load(manifest)
+    if stage is not None and survey is None:
+        require_room(stage, loaded)
     system = survey.system if survey else capture_system()
     registered = {
-        "dataset": describe_dataset(Manifest.load(manifest)),
+        "dataset": describe_dataset(loaded),
         "system_digest": system_digest(system),
         "package_digest": package_digest(),
     }
@@ -181,7 +191,7 @@ def go_on(
         )
     if not campaign.has_seeds:
         campaign.assign_registered_seeds(_registering_commit(campaign, base))
-    return campaign, Materials(found, manifest, system)
+    return campaign, Materials(found, manifest, system, stage)
 
 
 def _registering_commit(campaign: Campaign, base: str | None) -> str:

@@ -13,6 +13,7 @@ from fourmin.cli import (
     audit_command,
     bench_allreduce_command,
     bench_command,
+    bench_data_command,
     campaign_commands,
     data_command,
     presets_command,
@@ -43,6 +44,7 @@ app.command("submit")(campaign_commands.submit)
 app.command("audit")(audit_command.audit)
 app.add_typer(data_command.app, name="data")
 bench_command.app.command("allreduce")(bench_allreduce_command.allreduce)
+bench_command.app.command("data")(bench_data_command.data)
 app.add_typer(bench_command.app, name="bench")
 
 

@@ -62,6 +62,7 @@ class Placement:
             "--site": self.site_file,
             "--runs-per-job": self.runs_per_job,
             "--data-dir": request.data_dir,
+            "--stage": request.stage,
         }
         if existing is not None:
             values |= {"--campaign": existing, "--base": base}

@@ -26,7 +26,13 @@ def run(
     ] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*.")
+        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*, or shards.")
+    ] = None,
+    stage: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Each run first copies the images to DIR on its node, on the clock."
+        ),
     ] = None,
     loader: Annotated[str | None, typer.Option(help="dali or torchvision.")] = None,
     allreduce: Annotated[
@@ -154,6 +160,7 @@ def run(
         submitter=submitter,
         system_name=system,
         tuning=tuning,
+        stage=stage,
     )
     existing = registered or resume or _named_in(campaign_file)
     if dry_run:
@@ -237,7 +244,9 @@ def _execute(
         if existing is None:
             campaign, materials = Campaign(folder), prepared.materials
         else:
-            campaign, materials = go_on(folder, request.data_dir, base, request.launcher, survey)
+            campaign, materials = go_on(
+                folder, request.data_dir, base, request.stage, request.launcher, survey
+            )
         with display:
             summary = execute(campaign, materials, launcher, display, placement.runs_per_job)
     if summary is None:

@@ -51,6 +51,7 @@ class Materials:
     data_dir: Path
     manifest: Path
     system: Mapping[str, Any]
+    stage: Path | None = None
 
 
 def execute(
@@ -191,4 +192,5 @@ def _job(campaign: Campaign, slot: Slot, attempt: int, materials: Materials, scr
         events_log=(campaign.run_folder(slot.run) / EVENTS_FILE).resolve(),
         control_socket=scratch / "control",
         scratch=scratch,
+        stage=None if materials.stage is None else materials.stage.resolve(),
     )

@@ -39,6 +39,8 @@ class Job:
     """A folder that is removed after the run."""
     clocks: Mapping[str, Any] | None = None
     """Each node's clock against the command's, where there are several nodes."""
+    stage: Path | None = None
+    """A folder of each node to which the dataset is copied at the start of the run."""
 
     @property
     def path(self) -> Path:
@@ -69,6 +71,7 @@ class Job:
         fields["configuration"] = Configuration.from_json(fields["configuration"])
         for name in ("data_dir", "manifest", "events_log", "control_socket", "scratch"):
             fields[name] = Path(fields[name])
+        fields["stage"] = None if fields["stage"] is None else Path(fields["stage"])
         return cls(**fields)
 
     def on_this_node(self, scratch: Path) -> Job:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -33,8 +34,9 @@ from fourmin.training.comm.agreement import (
     tensor_digest,
 )
 from fourmin.training.comm.build import build_reducer
-from fourmin.training.data import build_loader
+from fourmin.training.data import open_data
 from fourmin.training.data.order import OrderDigest
+from fourmin.training.data.staging import remove_staged, stage_dataset
 from fourmin.training.evaluate import evaluate
 from fourmin.training.fast.choose import build_step, refuse_another_step
 from fourmin.training.models import build_model
@@ -68,6 +70,7 @@ class Session:
         )
         self._order = OrderDigest()
         self._attempted = 0
+        self._staged: Path | None = None
         self._exposed_seconds: list[float] = []
 
     def run(self) -> None:
@@ -89,6 +92,8 @@ class Session:
             self._train()
         finally:
             process_group.destroy()
+            if self._staged is not None:
+                remove_staged(self._staged, self._place)
 
     # Before the clock.
 
@@ -201,26 +206,17 @@ class Session:
             log.sync()
 
     def _open_data(self) -> None:
-        config = self._config
-        self._loader = build_loader(
-            config.loader,
-            manifest=Manifest.load(self._job.manifest),
-            data_dir=self._job.data_dir,
-            seed=self._job.seed,
-            global_batch_size=config.global_batch_size,
-            gradient_accumulation_steps=config.gradient_accumulation_steps,
-            rank=self._place.rank,
-            world_size=self._place.world_size,
-            device=self._place.device,
-            threads=config.loader_threads,
-            image_size=config.image_size,
-            eval_resize=config.eval_resize,
-            augmentation=config.augmentation,
-            mean=config.pixel_mean,
-            std=config.pixel_std,
-            # What autocast would round to anyway, at half the bytes.
-            out_dtype=torch.float16 if config.precision == "fp16" else torch.float32,
-            decoder=config.decoder,
+        job, place = self._job, self._place
+        if job.stage is not None:
+            self._staged = stage_dataset(job, job.stage, place, self._log)
+        self._loader = open_data(
+            self._config,
+            manifest=Manifest.load(job.manifest),
+            data_dir=self._staged or job.data_dir,
+            seed=job.seed,
+            device=place.device,
+            rank=place.rank,
+            world_size=place.world_size,
         )
 
     def _steps_left(self) -> int | None:
