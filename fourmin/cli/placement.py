@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fourmin.config import Configuration
 from fourmin.errors import FourminError
-from fourmin.launch import Launcher, Surroundings, load_launcher
+from fourmin.launch import Choice, Launcher, Surroundings, load_launcher
 from fourmin.launch.site import Site
 from fourmin.plan import Request, resolve_configuration
 
@@ -35,6 +35,11 @@ class Placement:
         say = display.note if display is not None else lambda text: None
         surroundings = Surroundings(self.site, say, host, int(port or 0))
         return load_launcher(name, surroundings)
+
+    def tell(self, choice: Choice, display: Display) -> None:
+        """Say which launcher was taken, where the user left that open."""
+        if self.launcher == "auto":
+            display.note(f"launcher {choice.name}: {choice.reason}")
 
     def submission(
         self,

@@ -14,7 +14,7 @@ from fourmin.errors import NOT_CONVERGED
 if TYPE_CHECKING:
     from fourmin.cli.display import Display
     from fourmin.cli.placement import Placement
-    from fourmin.launch import Launcher
+    from fourmin.launch import Choice
     from fourmin.plan import Request
 
 
@@ -193,13 +193,12 @@ def _run(
     configuration = campaign_configuration(request, existing, placement)
     choice = choose_launcher(placement.launcher, configuration.nodes)
     request = dataclasses.replace(request, launcher=choice.name)
-    if placement.launcher == "auto":
-        display.note(f"launcher {choice.name}: {choice.reason}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if choice.submits:
         from fourmin.cli.cluster_run import run_in_jobs
 
         submission = placement.submission(request, existing, base, configuration)
+        placement.tell(choice, display)
         with display:
             folder = run_in_jobs(submission, display)
         _close(folder, display)
@@ -208,11 +207,7 @@ def _run(
 
         write_trainjob(placement, request, existing, base, configuration)
     else:
-        launcher = placement.load(choice.name, display)
-        try:
-            _execute(request, existing, base, placement, campaign_file, launcher, display)
-        finally:
-            launcher.close()
+        _execute(request, existing, base, placement, choice, campaign_file, display)
 
 
 def _execute(
@@ -220,35 +215,39 @@ def _execute(
     existing: Path | None,
     base: str | None,
     placement: Placement,
+    choice: Choice,
     campaign_file: Path | None,
-    launcher: Launcher,
     display: Display,
 ) -> None:
+    from contextlib import closing
+
     from fourmin.files import write_durably
     from fourmin.launch.execute import execute
     from fourmin.ledger.campaign import Campaign, require_campaign
     from fourmin.ledger.lock import CampaignLock
     from fourmin.plan import go_on, prepare
 
-    survey = launcher.survey()
-    if existing is None:
-        prepared = prepare(request, survey)
-        folder = Campaign.create(request.results_dir, prepared.plan).folder
-        if campaign_file is not None:
-            campaign_file.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(campaign_file, f"{folder.absolute()}\n".encode())
-    else:
-        folder = existing
-        require_campaign(folder)
-    with CampaignLock(folder):
+    with closing(placement.load(choice.name, display)) as launcher:
+        survey = launcher.survey()
         if existing is None:
-            campaign, materials = Campaign(folder), prepared.materials
+            prepared = prepare(request, survey)
+            folder = Campaign.create(request.results_dir, prepared.plan).folder
+            if campaign_file is not None:
+                campaign_file.parent.mkdir(parents=True, exist_ok=True)
+                write_durably(campaign_file, f"{folder.absolute()}\n".encode())
         else:
-            campaign, materials = go_on(
-                folder, request.data_dir, base, request.stage, request.launcher, survey
-            )
-        with display:
-            summary = execute(campaign, materials, launcher, display, placement.runs_per_job)
+            folder = existing
+            require_campaign(folder)
+        with CampaignLock(folder):
+            if existing is None:
+                campaign, materials = Campaign(folder), prepared.materials
+            else:
+                campaign, materials = go_on(
+                    folder, request.data_dir, base, request.stage, request.launcher, survey
+                )
+            placement.tell(choice, display)
+            with display:
+                summary = execute(campaign, materials, launcher, display, placement.runs_per_job)
     if summary is None:
         display.note(f"more runs remain: fourmin run --resume {folder}")
         return
