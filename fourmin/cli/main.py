@@ -15,6 +15,7 @@ from fourmin.cli import (
     bench_command,
     campaign_commands,
     data_command,
+    doctor_command,
     estimate_command,
     presets_command,
     report_command,
@@ -42,6 +43,7 @@ app.command("register")(campaign_commands.register)
 app.command("abandon")(campaign_commands.abandon)
 app.command("submit")(campaign_commands.submit)
 app.command("audit")(audit_command.audit)
+app.command("doctor")(doctor_command.doctor)
 app.command("estimate")(estimate_command.estimate)
 app.add_typer(data_command.app, name="data")
 bench_command.app.command("allreduce")(bench_allreduce_command.allreduce)
