@@ -19,8 +19,8 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
     error = accuracy()
     yield BANNER
     yield (
-        f"  off by {error.mean_error:g} points of scaling efficiency in the mean, "
-        f"{error.largest_error:g} at most, where measured systems were left out of the fit"
+        f"  off by {error.mean_error:g} points of scaling efficiency in the mean on systems left "
+        f"out of its fit, by {error.further_error:g} on others (at most {error.largest_error:g})"
     )
     yield ""
     nodes = _count(config.nodes, "node")
@@ -113,7 +113,10 @@ def validation_lines(validation: Validation) -> Iterator[str]:
             f"{one.estimated:.1f} | {one.error:+.1f} |"
         )
     yield ""
-    yield f"Mean absolute error {validation.further_error:.1f} points."
+    yield (
+        f"Mean absolute error {validation.further_error:.1f} points on MLPerf's, "
+        f"{validation.own_error:.1f} on this project's own."
+    )
     yield ""
     yield "What Jia et al. 2018 state beside their figure; nothing was fitted to it:"
     yield ""

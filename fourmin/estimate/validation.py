@@ -47,6 +47,8 @@ class Observation:
     base: Work | None
     """None: one worker alone, without communication."""
     efficiency: float
+    own: bool = False
+    """Whether this project measured it."""
 
 
 @dataclass(frozen=True)
@@ -101,11 +103,6 @@ class Validation:
         return _mean([abs(one.error) for out in self.left_out for one in out.compared])
 
     @property
-    def largest_error(self) -> float:
-        """The largest of them."""
-        return max(abs(one.error) for out in self.left_out for one in out.compared)
-
-    @property
     def constant_error(self) -> float:
         """The same of a constant."""
         return _mean(
@@ -118,8 +115,23 @@ class Validation:
 
     @property
     def further_error(self) -> float:
-        """The same of the model on what was never fitted."""
-        return _mean([abs(one.error) for one in self.further])
+        """The same of the model on other people's systems that it was never fitted to."""
+        return _mean([abs(one.error) for one in self._others])
+
+    @property
+    def largest_error(self) -> float:
+        """The largest error on any of these."""
+        left_out = [one for out in self.left_out for one in out.compared]
+        return max(abs(one.error) for one in (*left_out, *self._others))
+
+    @property
+    def own_error(self) -> float:
+        """The mean absolute error on this project's own measurements."""
+        return _mean([abs(one.error) for one in self.further if one.observation.own])
+
+    @property
+    def _others(self) -> list[Compared]:
+        return [one for one in self.further if not one.observation.own]
 
 
 def validate() -> Validation:
@@ -180,6 +192,9 @@ def observations() -> tuple[Observation, ...]:
 
 def _of_system(system: dict[str, Any]) -> Iterator[Observation]:
     profile = load_profile(system["profile"])
+    if "between" in system:
+        bandwidth, adapters = system["between"]
+        profile = replace(profile, between_bandwidth=bandwidth, adapters=adapters)
     for workers, efficiencies in system.get("figure", {}).items():
         for (variant, work), efficiency in zip(
             paper_variants(int(workers), profile).items(), efficiencies, strict=True
@@ -253,6 +268,7 @@ def _pair(system: dict[str, Any], pair: dict[str, Any], profile: Profile) -> Obs
         here,
         base,
         100 * (faster / more) / (rate / workers),
+        own=bool(system.get("launched_by_fourmin")),
     )
 
 

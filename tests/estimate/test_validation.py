@@ -66,9 +66,14 @@ def test_variants_rank_as_in_the_paper(validation: Validation, workers: int) -> 
     assert all(low < high for low, high in pairwise(estimated))
 
 
-def test_what_was_never_fitted_is_met_as_well(validation: Validation) -> None:
-    assert len(validation.further) >= 10
-    assert validation.further_error <= 6
+def test_what_was_never_fitted_is_shown_whatever_it_says(validation: Validation) -> None:
+    others = [one for one in validation.further if not one.observation.own]
+    assert len(others) == 21
+    errors = [abs(one.error) for one in others]
+    assert validation.further_error == pytest.approx(sum(errors) / 21)
+    assert validation.largest_error == pytest.approx(max(errors))
+    assert validation.further_error < 8
+    assert validation.own_error < 2
 
 
 def test_the_statements_on_gains_are_beside_and_not_fitted(validation: Validation) -> None:
@@ -81,4 +86,7 @@ def test_the_numbers_in_use_and_the_page_are_up_to_date(validation: Validation) 
     assert page.FITTED_FILE.read_text() == page.fitted_text(validation), "run `make docs`"
     text = page.PAGE.read_text()
     assert text == page.with_tables(text, validation), "run `make docs`"
+    readme = " ".join((page.PAGE.parents[1] / "README.md").read_text().split())
+    assert f"off by {validation.mean_error:.1f} points" in readme
+    assert f"by {validation.further_error:.1f} on others" in readme
     assert fitted().overlap_cost == pytest.approx(validation.numbers.overlap_cost, abs=1e-4)
