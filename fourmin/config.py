@@ -16,6 +16,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from fourmin.canonical import canonical_bytes, sha256_hex
@@ -358,16 +359,26 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
                 f"--set {setting!r} has no value", next_step="write --set name=value"
             )
         if name in ("preset", "benchmark") or name not in FIELD_TYPES:
-            close = [known for known in FIELD_TYPES if name and (name in known or known in name)]
-            raise FourminError(
-                f"unknown --set key {name!r}",
-                f"did you mean {list_names(close)}?" if close else "",
-                f"known keys: {list_names([k for k in FIELD_TYPES if k not in ('preset', 'benchmark')])}",  # noqa: E501
-            )
+            raise _unknown_key(name)
         if name in changes:
             raise FourminError(f"--set {name} is given twice")
         changes[name] = _from_text(name, text.strip())
     return changes
+
+
+def _unknown_key(name: str) -> FourminError:
+    """The keys that `name` may have been meant for, nearest first; all of them where none is."""
+    if name == "preset":
+        return FourminError("unknown --set key 'preset'", next_step="choose it with --preset")
+    keys = [known for known in FIELD_TYPES if known not in ("preset", "benchmark")]
+    wanted = name.lower().replace("-", "_").strip("_")
+    within = [key for key in keys if len(wanted) > 2 and (wanted in key or key in wanted)]
+    near = dict.fromkeys([*get_close_matches(wanted, keys, 5), *within])
+    return FourminError(
+        f"unknown --set key {name!r}",
+        f"near: {', '.join(near)}" if near else "",
+        "`fourmin presets digits` shows every key" if near else f"known keys: {list_names(keys)}",
+    )
 
 
 def _from_text(name: str, text: str) -> Any:

@@ -288,6 +288,21 @@ def _check_counts_only_in_practice(
             )
 
 
+def missing_requirements(
+    configuration: Configuration,
+    benchmark: Benchmark,
+    data_dir: Path | None,
+    launcher: str = "auto",
+) -> list[FourminError]:
+    """Everything that a run of `configuration` needs and that is missing here."""
+    return [
+        *_missing_packages(configuration),
+        *_missing_data(benchmark, data_dir),
+        *_missing_nodes(configuration, launcher),
+        *_missing_gpus(configuration),
+    ]
+
+
 def _check_requirements(
     configuration: Configuration,
     benchmark: Benchmark,
@@ -295,12 +310,7 @@ def _check_requirements(
     launcher: str = "auto",
 ) -> None:
     """Raise one FourminError that names everything that is missing here."""
-    missing = [
-        *_missing_packages(configuration),
-        *_missing_data(benchmark, data_dir),
-        *_missing_nodes(configuration, launcher),
-        *_missing_gpus(configuration),
-    ]
+    missing = missing_requirements(configuration, benchmark, data_dir, launcher)
     if len(missing) == 1:
         raise missing[0]
     if missing:

@@ -23,6 +23,8 @@ LIGHT_COMMANDS = (
     ["rules", "LED001"],
     ["presets"],
     ["presets", "digits"],
+    ["estimate", "--preset", "resnet50-64k", "--nodes", "256"],
+    ["estimate", "--validation"],
     ["data", "--help"],
 )
 
