@@ -13,7 +13,8 @@ from campaign_factory import CREATED_MS, make_campaign
 
 from fourmin.report import FORMATS, load_renderer
 from fourmin.report.collect import collect
-from fourmin.report.model import Result, compare
+from fourmin.report.group import compare
+from fourmin.report.model import Result
 from fourmin.results.statistics import log_interval
 
 HOUR_MS = 3_600_000
@@ -115,7 +116,7 @@ def test_an_edited_result_is_shown_as_invalid_and_its_number_is_not_believed(
     path.write_text(json.dumps(document))
     result = single(folder)
     assert not result.valid
-    assert result.findings > 0
+    assert result.findings
     assert result.minutes == honest
     assert "INVALID" in load_renderer("table")(collect([folder]))
 
@@ -126,9 +127,9 @@ def test_what_campaigns_say_of_each_other_and_waivers_reach_the_report(
     from fourmin.rules import engine
     from fourmin.rules.waivers import Waiver
 
-    alone = single(campaign(tmp_path, 1)).findings
+    alone = len(single(campaign(tmp_path, 1)).findings)
     campaign(tmp_path, 2)  # does not name the first: LED010
-    assert max(r.findings for r in collect([tmp_path]).results) > alone
+    assert max(len(r.findings) for r in collect([tmp_path]).results) > alone
 
     folder = campaign(tmp_path / "edited", 3)
     (folder / "stray.txt").write_text("")
