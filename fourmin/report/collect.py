@@ -24,7 +24,14 @@ from fourmin.ruleset import CURRENT
 def collect(
     paths: Sequence[Path], *, published: bool = False, prices: Sequence[Price] = ()
 ) -> Comparison:
-    """Everything at `paths` and below them, ready to be rendered.
+    """Everything at `paths` and below them, ready to be rendered: see `collect_all`."""
+    return compare(CURRENT, collect_all(paths, published=published, prices=prices))
+
+
+def collect_all(
+    paths: Sequence[Path], *, published: bool = False, prices: Sequence[Price] = ()
+) -> list[Result]:
+    """Every campaign, run set and entry at `paths` and below them, each checked.
 
     With `published`, also the results that others published. Raises FourminError for a path
     that does not exist.
@@ -33,7 +40,7 @@ def collect(
         replace(result, price=price_of(prices, result.submitter, result.system))
         for result in _results(paths)
     ]
-    return compare(CURRENT, [*found, *(published_results() if published else ())])
+    return [*found, *(published_results() if published else ())]
 
 
 def _results(paths: Sequence[Path]) -> Iterator[Result]:

@@ -23,7 +23,7 @@ def foreign_result(found: ForeignSet, findings: Sequence[Finding]) -> Result:
     """
     dawnbench = found.source == DAWNBENCH
     rules = found.round
-    description = _description(found)
+    description, hyperparameters = _description(found), _hyperparameters(found)
     return Result(
         source=found.source,
         path=found.path,
@@ -54,7 +54,8 @@ def foreign_result(found: ForeignSet, findings: Sequence[Finding]) -> Result:
         round="" if dawnbench or rules is None else rules.name,
         chip=_chip(description),
         convergence=found.convergence,
-        configuration=_hyperparameters(found),
+        configuration=hyperparameters,
+        hyperparameters=hyperparameters,
         hardware=_hardware(description, dawnbench),
         software={name: description[name] for name in _SOFTWARE if name in description},
     )

@@ -156,7 +156,9 @@ class Result:
     citation: str = ""
     """Where a published result is from."""
     configuration: Mapping[str, Any] = field(default_factory=dict)
-    """Hyperparameters by name, all that are known."""
+    """Every setting of the run that is known, under its source's names."""
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """Those that MLPerf's logs name, under its keys: the same names for every source."""
     hardware: Mapping[str, Any] = field(default_factory=dict)
     software: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)

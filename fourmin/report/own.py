@@ -73,8 +73,9 @@ def campaign_result(campaign: CampaignView, findings: Sequence[Finding]) -> Resu
         chip=_chip(configuration, mapping(system.get("hardware"))),
         convergence=convergence(plan, facts) if plan and runs else Convergence(None, None),
         configuration=configuration,
+        hyperparameters=next((f["hyperparameters"] for f in facts if f["hyperparameters"]), {}),
         hardware=mapping(system.get("hardware")),
-        software=mapping(system.get("software")),
+        software=_software(system, plan),
         environment=_environment(system),
         ledger=tuple(campaign.entries),
     )
@@ -133,6 +134,12 @@ def _chip(configuration: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
     if not isinstance(accelerators, list):
         return ""
     return ", ".join(sorted({str(mapping(kind).get("model")) for kind in accelerators}))
+
+
+def _software(system: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(mapping(system.get("software")))
+    digest = plan.get("package_digest")
+    return {**found, "package_digest": digest} if digest else found
 
 
 def _environment(system: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from fourmin.report.model import Communication, Energy, Evaluated, Span
 from fourmin.rules.compare import mapping, number
 
 _MS_A_MINUTE = 60_000
+_MOST = 1e300
 
 
 def evaluated(timeline: Timeline | None) -> tuple[Evaluated, ...]:
@@ -74,4 +74,5 @@ def energy(facts: Mapping[str, Any]) -> Energy | None:
 
 def _amount(value: Any) -> float | None:
     found = number(value)
-    return found if found is not None and 0 <= found < math.inf else None
+    # The largest whole numbers of JSON have no float.
+    return float(found) if found is not None and 0 <= found < _MOST else None

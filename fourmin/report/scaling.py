@@ -39,6 +39,7 @@ def _series(result: Result) -> Hashable:
 
 
 def _against(result: Result, baseline: Baseline | None) -> Result:
-    if baseline is None or not result.chips or baseline.chips >= result.chips:
+    """No result, no efficiency: what a failed campaign reached is none of its own."""
+    if baseline is None or result.failed or not result.chips or baseline.chips >= result.chips:
         return result
     return replace(result, baseline=baseline)

@@ -74,11 +74,14 @@ def log_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[flo
 
 @dataclass(frozen=True)
 class Welch:
-    """Welch's test of two means: t, its degrees of freedom (Welch-Satterthwaite), two-sided p."""
+    """Welch's test of two means: t, its degrees of freedom (Welch-Satterthwaite), two-sided p,
+    and the standard error of the difference of the means.
+    """
 
     t: float
     degrees: float
     p: float
+    error: float
 
 
 def welch_test(left: Sequence[float], right: Sequence[float]) -> Welch | None:
@@ -91,9 +94,10 @@ def welch_test(left: Sequence[float], right: Sequence[float]) -> Welch | None:
     a, b = (sample_deviation(side) ** 2 / len(side) for side in (left, right))
     if a + b == 0:
         return None
-    t = (mean(left) - mean(right)) / math.sqrt(a + b)
+    error = math.sqrt(a + b)
+    t = (mean(left) - mean(right)) / error
     degrees = (a + b) ** 2 / (a * a / (len(left) - 1) + b * b / (len(right) - 1))
-    return Welch(t, degrees, 2 * student_t_cdf(-abs(t), degrees))
+    return Welch(t, degrees, 2 * student_t_cdf(-abs(t), degrees), error)
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import shutil
@@ -146,32 +147,9 @@ def test_what_campaigns_say_of_each_other_and_waivers_reach_the_report(
 
 def test_results_that_must_not_be_compared_are_in_different_tables(tmp_path: Path) -> None:
     a = single(campaign(tmp_path, 1))
-    import dataclasses
-
     b = dataclasses.replace(a, quality_target=0.9, group="other", identity="other")
     text = load_renderer("markdown")(compare("1.0", [a, b]))
     assert text.count("### ") == 2
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_hostile_names_are_text_in_every_format(form: str, tmp_path: Path) -> None:
-    import dataclasses
-
-    hostile = '=cmd|"<script>alert(1)</script>\x1b[2J\u202e[x](http://e)|@me'
-    result = dataclasses.replace(single(campaign(tmp_path, 1)), submitter=hostile, system=hostile)
-    text = load_renderer(form)(compare("1.0", [result]))
-    assert "\x1b" not in text
-    assert "\u202e" not in text
-    if form == "markdown":
-        assert "<script" not in text
-        assert "](http" not in text
-        assert all(line.count("|") - line.count("\\|") == 16 for line in text.splitlines()
-                   if line.startswith("|"))  # fmt: skip
-    if form == "csv":
-        row = next(csv.DictReader(io.StringIO(text)))
-        assert row["submitter"].startswith("'=")
-    if form == "json":
-        assert json.loads(text)["results"][0]["submitter"] == hostile
 
 
 def test_the_csv_has_numbers_in_full(tmp_path: Path) -> None:
