@@ -51,6 +51,7 @@ format: $(INSTALLED)  ## put the source in form
 
 docs: $(INSTALLED)  ## write the generated pages anew
 	$(BIN)/python -m fourmin.rules.pages
+	$(BIN)/python -m fourmin.report.readme
 
 bench-two-hosts: $(INSTALLED)  ## all-reduce on two simulated hosts (root, ip and tc)
 	$(BIN)/python benchmarks/two_hosts.py

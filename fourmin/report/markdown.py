@@ -10,7 +10,16 @@ from itertools import groupby
 from fourmin.report.model import Comparison, Result
 from fourmin.report.side_by_side import SideBySide
 from fourmin.report.verdict_wording import conclusion, difference_cell, headline
-from fourmin.report.wording import COLUMNS, DETAILS, NONE, apart, one_line, same_table, title
+from fourmin.report.wording import (
+    COLUMNS,
+    DETAILS,
+    NONE,
+    Column,
+    apart,
+    one_line,
+    same_table,
+    title,
+)
 from fourmin.text import printable
 
 _OWN_COLUMN_TOO = {"scaling"}
@@ -24,12 +33,12 @@ def render(comparison: Comparison) -> str:
     lines: list[str] = []
     for _, group in groupby(comparison.results, key=same_table):
         results = list(group)
-        lines += [f"### {_escape(title(results[0]))}", "", *result_table(results), ""]
+        lines += [f"### {escape(title(results[0]))}", "", *result_table(results), ""]
     if not comparison.results:
         lines += ["No benchmark result.", ""]
     for heading, others in apart(comparison):
-        lines += [f"{heading.capitalize()}:", ""]
-        lines += [f"- {_escape(one_line(result))}" for result in others]
+        lines += [f"{heading[0].upper()}{heading[1:]}:", ""]
+        lines += [f"- {escape(one_line(result))}" for result in others]
         lines.append("")
     lines.append(f"Ruleset {comparison.ruleset}.")
     return "\n".join(lines) + "\n"
@@ -37,8 +46,8 @@ def render(comparison: Comparison) -> str:
 
 def render_pair(pair: SideBySide) -> str:
     """Two results, what their times say, and every difference."""
-    lines = [f"- {_escape(headline(name, r))}" for name, r in (("A", pair.a), ("B", pair.b))]
-    lines += ["", *(f"{_escape(line.strip())}  " for line in conclusion(pair)), ""]
+    lines = [f"- {escape(headline(name, r))}" for name, r in (("A", pair.a), ("B", pair.b))]
+    lines += ["", *(f"{escape(line.strip())}  " for line in conclusion(pair)), ""]
     if pair.differences:
         rows = [
             (d.area, printable(d.name), difference_cell(d.a), difference_cell(d.b))
@@ -50,13 +59,9 @@ def render_pair(pair: SideBySide) -> str:
     return "\n".join(lines) + "\n"
 
 
-def result_table(results: Sequence[Result], leave_out: Sequence[str] = ()) -> Iterator[str]:
+def result_table(results: Sequence[Result], columns: Sequence[Column] = _ALL) -> Iterator[str]:
     """The lines of one table; columns that say nothing of any result are left out."""
-    shown = [
-        (name, say)
-        for name, say in _ALL
-        if name not in leave_out and any(say(result) != NONE for result in results)
-    ]
+    shown = [(name, say) for name, say in columns if any(say(r) != NONE for r in results)]
     rows = [[say(result) for _, say in shown] for result in results]
     yield from _table([name for name, _ in shown], rows)
 
@@ -65,9 +70,9 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
     yield "| " + " | ".join(names) + " |"
     yield "|" + "---|" * len(names)
     for row in rows:
-        yield "| " + " | ".join(_escape(cell) for cell in row) + " |"
+        yield "| " + " | ".join(escape(cell) for cell in row) + " |"
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Text that Markdown shows as it is: no link, mention, image or HTML comes of it."""
     return html.escape(_MEANINGFUL.sub(r"\\\1", text), quote=False)
