@@ -31,6 +31,7 @@ from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_dig
 from fourmin.training.comm.build import build_reducer
 from fourmin.training.data import build_loader
 from fourmin.training.data.order import OrderDigest
+from fourmin.training.energy import RunEnergy
 from fourmin.training.evaluate import evaluate
 from fourmin.training.fast.choose import build_step, refuse_another_step
 from fourmin.training.models import build_model
@@ -129,6 +130,7 @@ class Session:
         )
         self._model.train()
         self._reducer = build_reducer(config, self._model.named_parameters(), place)
+        self._energy = RunEnergy(place)
         self._new_step()
 
     def _new_step(self) -> None:
@@ -172,6 +174,7 @@ class Session:
 
     def _train(self) -> None:
         config, log = self._config, self._log
+        self._energy.start()
         if log:
             log.start(keys.RUN_START, None)
         self._open_data()
@@ -185,11 +188,14 @@ class Session:
                 break
         if log:
             log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
+        joules = self._energy.stop()
         exposed = self._exposed_on_all_ranks()
         if log:
             log.point(keys.DATA_ORDER_DIGEST, self._order.hexdigest(), namespace=OWN,
                       samples_count=self._order.count)  # fmt: skip
             self._log_communication(log, exposed)
+        self._energy.log(log, joules)
+        if log:
             log.sync()
 
     def _open_data(self) -> None:

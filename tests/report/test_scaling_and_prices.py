@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,30 @@ def test_energy_to_train_is_of_the_runs_that_count(one: Result) -> None:
     mixed = [*measured[:2], Energy(20.0, "nvml", "2 GPUs"), *measured[3:]]
     assert with_energy(one, *mixed).energy is None
     assert dataclasses.replace(with_energy(one, *measured), minutes=None).energy is None
+
+
+def test_energy_comes_from_the_logs_and_old_results_have_none(tmp_path: Path) -> None:
+    folder = gpu_campaign(tmp_path / "new", 1, 1, joules=[100.0, 200.0, 300.0, 400.0, 500.0])
+    (measured,) = collect([folder]).results
+    assert measured.valid
+    assert measured.energy is not None
+    assert 200 <= measured.energy.joules <= 400
+    assert measured.to_json()["energy"]["basis"] == "measured"
+    assert json.loads((folder / "run-1" / "result.json").read_bytes())["energy"] == {
+        "joules": 100.0, "method": "rapl", "scope": "package-0", "nodes": [100.0],
+    }  # fmt: skip
+    old = gpu_campaign(tmp_path / "old", 2, 1)
+    for run in old.glob("run-*"):
+        document = json.loads((run / "result.json").read_bytes())
+        assert document.pop("energy") is None
+        (run / "result.json").write_text(json.dumps(document))
+    codes = {f.code for f in collect([old]).results[0].findings}
+    assert "LOG004" not in codes  # a result of before energy was measured lacks the key
+    result = folder / "run-1" / "result.json"
+    document = json.loads(result.read_bytes())
+    del document["energy"]
+    result.write_text(json.dumps(document))
+    assert "LOG004" in {f.code for f in collect([folder]).results[0].findings}
 
 
 def test_cost_is_the_result_at_the_stated_price(tmp_path: Path) -> None:

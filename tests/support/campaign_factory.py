@@ -118,6 +118,8 @@ class Story:
     created_ms: int = CREATED_MS
     beacon: str = "5e" * 32
     cache_cleared: bool = False
+    joules: Sequence[float] = ()
+    """Measured energy of each run; without it, there is no meter."""
     earlier: Sequence[KnownCampaign | Sequence[Any]] = ()
 
 
@@ -318,6 +320,10 @@ def play_run(
         },
         namespace=OWN,
     )
+    if story.joules:
+        joules = story.joules[slot.run - 1]
+        value = {"joules": joules, "method": "rapl", "scope": "package-0", "nodes": [joules]}
+        log.point(keys.ENERGY, value, namespace=OWN)
 
 
 def _train(
