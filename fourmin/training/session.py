@@ -245,7 +245,8 @@ class Session:
             exposed.append(hidden)
         self._attempted += steps
         means = self._mean_over_ranks(torch.stack(losses))
-        self._exposed_seconds.extend(one.seconds() for one in exposed)
+        waited = [one.seconds() for one in exposed]
+        self._exposed_seconds.extend(waited)
         seconds = time.perf_counter() - began
         self._digest_order(consumed)
         if log:
@@ -261,6 +262,8 @@ class Session:
                     "optimizer_steps": self._step.performed,
                     "skipped_steps": self._precision.skipped_steps,
                     "loss_scale": self._precision.loss_scale,
+                    "learning_rate": self._schedule(max(0, self._step.performed - 1)),
+                    "exposed_ms_median": float(np.median(waited)) * 1000,
                 },
                 epoch_num=epoch,
             )

@@ -369,6 +369,8 @@ def _train(
                 "optimizer_steps": taken // batch,
                 "skipped_steps": 0,
                 "loss_scale": 1.0,
+                "learning_rate": 16.0 / epoch,
+                "exposed_ms_median": 2.0,
             },
             epoch_num=epoch,
         )
