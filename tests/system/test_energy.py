@@ -24,7 +24,8 @@ class Powercap:
         path = self.folder / zone
         path.mkdir(exist_ok=True)
         (path / "name").write_text(f"{name}\n")
-        (path / "energy_uj").write_text(f"{microjoules}\n")
+        (path / "new").write_text(f"{microjoules}\n")
+        (path / "new").replace(path / "energy_uj")  # never half written, like the kernel's
         (path / "max_energy_range_uj").write_text(f"{most}\n")
 
 
