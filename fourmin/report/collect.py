@@ -13,6 +13,7 @@ from fourmin.report.foreign import foreign_result
 from fourmin.report.group import compare
 from fourmin.report.model import Comparison, Result
 from fourmin.report.own import campaign_result
+from fourmin.report.parallel import in_processes
 from fourmin.report.prices import Price, price_of
 from fourmin.report.published import published_results
 from fourmin.results import tree
@@ -46,6 +47,7 @@ def collect_all(
 def _results(paths: Sequence[Path]) -> Iterator[Result]:
     seen: set[str] = set()
     campaigns: list[CampaignView] = []
+    foreign: list[tree.Target] = []
     for given in paths:
         if not os.path.lexists(given):
             raise FourminError(f"no {given}", next_step="name a campaign, or a folder of them")
@@ -54,20 +56,21 @@ def _results(paths: Sequence[Path]) -> Iterator[Result]:
                 continue
             seen.add(target.identity)
             if target.kind in tree.FOREIGN_KINDS:
-                yield from _foreign(target)
+                foreign.append(target)
             elif target.kind == tree.CAMPAIGN:
                 campaigns.append(load_campaign(target.folder, target.path))
+    yield from (result for result in in_processes(_foreign, foreign) if result is not None)
     findings = check_campaigns(campaigns)
     for campaign in campaigns:
         yield campaign_result(campaign, findings[campaign.path])
 
 
-def _foreign(target: tree.Target) -> Iterator[Result]:
+def _foreign(target: tree.Target) -> Result | None:
     """A row for another benchmark's result; a single log is a run and none."""
     with collector_paused():
         found = load_foreign(target)
         if target.kind == tree.MLPERF_RUN or not found.judged or not found.runs:
-            return
+            return None
         result = foreign_result(found, check_foreign(found))
         del found
-    yield result
+    return result
