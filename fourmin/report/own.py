@@ -66,6 +66,7 @@ def campaign_result(campaign: CampaignView, findings: Sequence[Finding]) -> Resu
             plan.get("benchmark"),
             plan.get("division"),
             batch,
+            _accelerators_used(configuration),
         ),
         identity=campaign.digest or campaign.path,
         dataset=_dataset(plan, benchmark),
@@ -124,6 +125,16 @@ def _chips(campaign: CampaignView) -> int | None:
         sockets = mapping(mapping(system.get("hardware")).get("processor")).get("sockets")
         return sockets * configuration.nodes if isinstance(sockets, int) else None
     return None
+
+
+def _accelerators_used(configuration: Mapping[str, Any]) -> int | None:
+    """One GPU of a machine with two is another system than both, though it has the same digest.
+
+    None on the CPU, where any number of workers shares the same chips.
+    """
+    if configuration.get("device") != "cuda":
+        return None
+    return int(configuration["nodes"] * configuration["procs_per_node"])
 
 
 def _chip(configuration: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:

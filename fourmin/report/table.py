@@ -32,6 +32,7 @@ def render(comparison: Comparison, width: int | None = None) -> str:
         results = list(group)
         if number:
             console.print()
+        console.print(title(results[0]))
         console.print(_table(results))
         for result in results:
             told = ((name, say(result)) for name, say in DETAILS)
@@ -53,20 +54,20 @@ def render_pair(pair: SideBySide, width: int | None = None) -> str:
     if not pair.differences:
         console.print("\nno difference in hyperparameters, software or hardware is known")
         return _text(console)
-    table = _new_table("what differs")
+    table = _new_table()
     for name in ("", "name", "A", "B"):
         table.add_column(name, overflow="fold")
     for found in pair.differences:
         a, b = difference_cell(found.a), difference_cell(found.b)
         table.add_row(found.area, printable(found.name), a, b)
-    console.print()
+    console.print("\nwhat differs")
     console.print(table)
     return _text(console)
 
 
-def _new_table(title: str) -> Table:
+def _new_table() -> Table:
     # Without lines between the columns, eleven of them fit into a common terminal.
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False)
 
 
 def _console(width: int | None) -> Console:
@@ -86,7 +87,7 @@ def _text(console: Console) -> str:
 
 def _table(results: list[Result]) -> Table:
     shown = [column for column in COLUMNS if any(column[1](result) != NONE for result in results)]
-    table = _new_table(title(results[0]))
+    table = _new_table()
     for name, _ in shown:
         table.add_column(
             name,

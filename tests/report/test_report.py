@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from campaign_factory import CREATED_MS, make_campaign
+from report_factory import gpu_campaign, gpu_system
 
 from fourmin.report import FORMATS, load_renderer
 from fourmin.report.collect import collect
@@ -58,6 +59,12 @@ def test_every_campaign_counts_and_the_median_one_is_shown(tmp_path: Path) -> No
     assert result.campaigns == 4
     ordered = sorted(single(tmp_path / p.name).minutes for p in tmp_path.iterdir())
     assert result.minutes == ordered[2]  # of an even number the slower middle one
+
+
+def test_one_gpu_and_both_of_one_machine_are_two_results(tmp_path: Path) -> None:
+    for gpus in (1, 2):
+        gpu_campaign(tmp_path, gpus, gpus, system=gpu_system(2))
+    assert {(r.chips, r.campaigns) for r in collect([tmp_path]).results} == {(1, 1), (2, 1)}
 
 
 def single(folder: Path) -> Result:

@@ -117,6 +117,8 @@ class Story:
     dataset: Mapping[str, Any] = field(default_factory=dict)
     created_ms: int = CREATED_MS
     beacon: str = "5e" * 32
+    chance: int | None = None
+    """Decides times and accuracies; without it the seeds do, which the whole plan decides."""
     cache_cleared: bool = False
     joules: Sequence[float] = ()
     """Measured energy of each run; without it, there is no meter."""
@@ -182,7 +184,7 @@ def _plan(story: Story) -> Plan:
     base = RESNET50 if story.benchmark == "resnet50" else {}
     configuration = dataclasses.replace(
         load_preset("digits"),
-        **{"device": "cpu", "precision": "bf16", "procs_per_node": 2, **base}
+        **{"device": "cpu", "precision": "bf16", "decoder": "cpu", "procs_per_node": 2, **base}
         | dict(story.configuration),
     )
     return Plan(
@@ -298,7 +300,7 @@ def play_run(
     clock: Clock,
 ) -> None:
     """What rank 0 logs in one run; `campaign.start` is called where the clock may start."""
-    chance = random.Random(slot.seed)
+    chance = random.Random(slot.seed if story.chance is None else story.chance + slot.run)
     clock.pass_ms(900 + chance.random() * 50)
     _begin(log, campaign, slot, attempt, story)
     clock.pass_ms(400 + chance.random() * 50)

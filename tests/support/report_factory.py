@@ -34,6 +34,7 @@ def gpu_campaign(root: Path, number: int, gpus: int, **story: Any) -> Path:
         root,
         created_ms=CREATED_MS + number * HOUR_MS,
         beacon=f"{number:064x}",
+        chance=100 * number,
         submitter="lab",
         system_name=f"{gpus}xA1000",
         **{
