@@ -53,6 +53,7 @@ docs: $(INSTALLED)  ## write the generated pages anew
 	$(BIN)/python -m fourmin.rules.pages
 	$(BIN)/python -m fourmin.training.models.shapes
 	$(BIN)/python -m fourmin.estimate.page
+	$(BIN)/python -m fourmin.report.readme
 
 bench-two-hosts: $(INSTALLED)  ## all-reduce on two simulated hosts (root, ip and tc)
 	$(BIN)/python benchmarks/two_hosts.py

@@ -176,7 +176,7 @@ class Configuration:
             precision = "fp16" if device == "cuda" else "bf16"
         decoder = self.decoder
         if decoder == AUTO:
-            decoder = "mixed" if device == "cuda" and self.loader == "dali" else "cpu"
+            decoder = _usual_decoder(device, self.loader)
         return dataclasses.replace(
             self,
             device=device,
@@ -206,6 +206,9 @@ class Configuration:
         if unknown:
             raise FourminError(f"unknown configuration key {unknown[0]!r}")
         values = {name: _coerce(name, value) for name, value in data.items()}
+        if values.get("device") in CHOICES["device"]:
+            # Campaigns of before this field were registered with what was the only way then.
+            values.setdefault("decoder", _usual_decoder(values["device"], values.get("loader", "")))
         try:
             return cls(**values)
         except TypeError as error:
@@ -393,6 +396,10 @@ def _from_text(name: str, text: str) -> Any:
     except ValueError:
         value = text
     return _coerce(name, value)
+
+
+def _usual_decoder(device: str, loader: str) -> str:
+    return "mixed" if device == "cuda" and loader == "dali" else "cpu"
 
 
 def _coerce(name: str, value: Any) -> Any:

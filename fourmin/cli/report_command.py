@@ -19,6 +19,22 @@ def report(
     output: Annotated[
         Path | None, typer.Option(help="Write to this file instead of standard output.")
     ] = None,
+    pair: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--compare",
+            metavar="A B",
+            help="Two results, by path or a folder's name: do they differ, and in what?",
+        ),
+    ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="published", help="Show what others published, too."),
+    ] = None,
+    price: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Stated prices of systems, for the cost to train."),
+    ] = None,
 ) -> None:
     """Compare benchmark results: every run, the spread, and what the checks found.
 
@@ -28,19 +44,37 @@ def report(
 
     from fourmin.errors import FourminError
     from fourmin.files import write_durably
-    from fourmin.report import load_renderer
-    from fourmin.report.collect import collect
+    from fourmin.report import load_pair_renderer, load_renderer
+    from fourmin.report.collect import collect, collect_all
+    from fourmin.report.model import PUBLISHED
+    from fourmin.report.prices import load_prices
+    from fourmin.report.side_by_side import put_side_by_side
+    from fourmin.ruleset import CURRENT
 
-    render = load_renderer(output_format)
-    if not paths:
-        paths = [folder for folder in (Path("submissions"), Path("results")) if folder.is_dir()]
-        if not paths:
+    for name in beside or ():
+        if name != PUBLISHED:
+            raise FourminError(
+                f"nothing to show --with {name}",
+                next_step=f"known: {PUBLISHED}; trees of MLPerf and DAWNBench are given by path",
+            )
+    prices = () if price is None else load_prices(price)
+    usual = [folder for folder in (Path("submissions"), Path("results")) if folder.is_dir()]
+    if pair is not None:
+        render_pair = load_pair_renderer(output_format)
+        named = [Path(name) for name in pair if Path(name).exists()]
+        # Where both are paths nothing else needs to be read; a name is looked for in the others.
+        places = [*named, *(() if len(named) == len(pair) else paths or usual)]
+        found = collect_all(places, published=bool(beside), prices=prices)
+        text = render_pair(put_side_by_side(CURRENT, found, *pair))
+    else:
+        render = load_renderer(output_format)
+        if not paths and not usual and not beside:
             raise FourminError(
                 "nothing to report on",
                 "there is no folder submissions or results here",
                 "name campaigns or folders of them, or make one with `fourmin run`",
             )
-    text = render(collect(paths))
+        text = render(collect(paths or usual, published=bool(beside), prices=prices))
     if output is None:
         sys.stdout.write(text)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from fourmin.errors import NOT_CONVERGED
 if TYPE_CHECKING:
     from fourmin.cli.display import Display
     from fourmin.launch import Launcher
-    from fourmin.launch.execute import Materials
+    from fourmin.launch.execute import Materials, Observer
     from fourmin.ledger.campaign import Campaign
     from fourmin.plan import Request
 
@@ -84,6 +85,9 @@ def run(
         str | None,
         typer.Option(metavar="REF", help="The branch that --campaign was merged into."),
     ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write scalars for TensorBoard there.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
@@ -130,10 +134,21 @@ def run(
         describe(request, launcher, as_json=json_lines)
         return
     display = choose_display(as_json=json_lines, quiet=quiet)
-    _execute(request, registered or resume, base, display)
+    watchers: list[Observer] = [display]
+    if tensorboard is not None:
+        from fourmin.cli.tensorboard import TensorBoard
+
+        watchers.append(TensorBoard(tensorboard))
+    _execute(request, registered or resume, base, display, watchers)
 
 
-def _execute(request: Request, existing: Path | None, base: str | None, display: Display) -> None:
+def _execute(
+    request: Request,
+    existing: Path | None,
+    base: str | None,
+    display: Display,
+    watchers: Sequence[Observer],
+) -> None:
     from fourmin.launch import load_launcher
     from fourmin.ledger.campaign import Campaign, require_campaign
     from fourmin.ledger.lock import CampaignLock
@@ -145,22 +160,28 @@ def _execute(request: Request, existing: Path | None, base: str | None, display:
         prepared = prepare(request)
         campaign = Campaign.create(request.results_dir, prepared.plan)
         with CampaignLock(campaign.folder):
-            _conduct(campaign, prepared.materials, workers, display)
+            _conduct(campaign, prepared.materials, workers, display, watchers)
         return
     require_campaign(existing)
     with CampaignLock(existing):
         campaign, materials = go_on(existing, request.data_dir, base, request.stage)
-        _conduct(campaign, materials, workers, display)
+        _conduct(campaign, materials, workers, display, watchers)
 
 
-def _conduct(campaign: Campaign, materials: Materials, workers: Launcher, display: Display) -> None:
+def _conduct(
+    campaign: Campaign,
+    materials: Materials,
+    workers: Launcher,
+    display: Display,
+    watchers: Sequence[Observer],
+) -> None:
     """Run the campaign under its display, check what it left, and end as its runs did."""
-    from fourmin.launch.execute import execute
+    from fourmin.launch.execute import Observers, execute
     from fourmin.results.run_result import CONVERGED
     from fourmin.rules.engine import check
 
     with display:
-        summary = execute(campaign, materials, workers, display)
+        summary = execute(campaign, materials, workers, Observers(*watchers))
     report = check([campaign.folder])
     display.closed(campaign.folder, summary, report)
     missed = [run["run"] for run in summary["runs"] if run["status"] != CONVERGED]

@@ -188,3 +188,15 @@ def test_fp16_on_the_cpu_is_refused(digits: Configuration) -> None:
 def test_an_incomplete_or_foreign_configuration_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(FourminError):
         Configuration.from_json(data)
+
+
+@pytest.mark.parametrize(
+    ("device", "loader", "decoder"),
+    [("cpu", "dali", "cpu"), ("cuda", "dali", "mixed"), ("cuda", "torchvision", "cpu")],
+)
+def test_a_configuration_of_before_the_decoder_could_be_chosen(
+    device: str, loader: str, decoder: str
+) -> None:
+    data = dataclasses.replace(load_preset("digits"), device=device, loader=loader).to_json()
+    del data["decoder"]
+    assert Configuration.from_json(data).decoder == decoder
