@@ -24,7 +24,11 @@ def interval(result: Result) -> str:
     """The 95% interval of the mean time."""
     if result.ci95 is None:
         return NONE
-    low, high = result.ci95
+    return between(*result.ci95)
+
+
+def between(low: float, high: float) -> str:
+    """Two times in minutes, shortest first, with their unit."""
     if abs(high) < 1:
         return f"{low * 60:.2f} to {high * 60:.2f} s"
     return f"{low:.3f} to {high:.3f} min"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "torchvision", "numpy", "nvidia.dali", "PIL", "sklearn", "scipy")
+HEAVY = ("torch", "torchvision", "numpy", "nvidia.dali", "PIL", "sklearn", "scipy", "jinja2",
+         "vl_convert")  # fmt: skip
 
 LIGHT_COMMANDS = (
     ["--help"],
