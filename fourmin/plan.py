@@ -298,6 +298,22 @@ def _check_counts_only_in_practice(
             )
 
 
+def missing_requirements(
+    configuration: Configuration,
+    benchmark: Benchmark,
+    data_dir: Path | None,
+    launcher: str = "auto",
+    survey: Survey | None = None,
+) -> list[FourminError]:
+    """Everything that a run of `configuration` needs and that is missing where it would run."""
+    return [
+        *_missing_packages(configuration, survey),
+        *_missing_data(benchmark, data_dir),
+        *_missing_nodes(configuration, launcher),
+        *_missing_gpus(configuration, usable_gpus() if survey is None else survey.gpus),
+    ]
+
+
 def _check_requirements(
     configuration: Configuration,
     benchmark: Benchmark,
@@ -306,12 +322,7 @@ def _check_requirements(
     survey: Survey | None,
 ) -> None:
     """Raise one FourminError that names everything that is missing here."""
-    missing = [
-        *_missing_packages(configuration, survey),
-        *_missing_data(benchmark, data_dir),
-        *_missing_nodes(configuration, launcher),
-        *_missing_gpus(configuration, usable_gpus() if survey is None else survey.gpus),
-    ]
+    missing = missing_requirements(configuration, benchmark, data_dir, launcher, survey)
     if len(missing) == 1:
         raise missing[0]
     if missing:

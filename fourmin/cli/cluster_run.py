@@ -17,6 +17,7 @@ from fourmin.cli.output import stderr
 from fourmin.config import Configuration
 from fourmin.errors import INTERRUPTED, FourminError
 from fourmin.launch.batch import CAMPAIGN_POINTER, batch_script
+from fourmin.launch.execute import Observer
 from fourmin.launch.site import Site
 from fourmin.launch.submit import SlurmJob, new_job_folder
 from fourmin.ledger.campaign import Campaign, Slot
@@ -43,14 +44,15 @@ class Submission:
         return batch_script(self.configuration, self.site, command, folder, Path.cwd())
 
 
-def run_in_jobs(submission: Submission, display: Display) -> Path:
+def run_in_jobs(submission: Submission, display: Display, observer: Observer) -> Path:
     """Submit, follow and submit again until the campaign is closed; returns its folder.
 
+    `observer` is told what happens in the campaign, `display` what happens to the jobs.
     Raises FourminError when a job ends without it, with the job's exit code, and on Ctrl-C.
     """
     folder = new_job_folder(submission.results_dir, submission.configuration.preset)
     script = submission.script(folder)
-    follower = _Follower(display)
+    follower = _Follower(display, observer)
     while True:
         job = SlurmJob.submit(script, folder)
         display.note(f"Slurm job {job.number} submitted; its files are in {folder}")
@@ -68,8 +70,9 @@ def run_in_jobs(submission: Submission, display: Display) -> Path:
 class _Follower:
     """Shows the jobs of one campaign."""
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: Display, observer: Observer) -> None:
         self._display = display
+        self._observer = observer
         self._slot = Slot(0, 0)
         self._finished = 0
         self.campaign: Path | None = None
@@ -123,10 +126,10 @@ class _Follower:
         kind = event.get("event")
         if kind == "campaign-opened":
             self.campaign = Path(event["campaign"])
-            self._display.campaign_opened(Campaign(self.campaign))
+            self._observer.campaign_opened(Campaign(self.campaign))
         elif kind == "run-starting":
             self._slot = Slot(event["run"], event["seed"])
-            self._display.run_starting(self._slot, event["attempt"])
+            self._observer.run_starting(self._slot, event["attempt"])
         elif kind == "record":
             record = Record(
                 line=0,
@@ -138,9 +141,9 @@ class _Follower:
                 metadata=event["metadata"],
                 dialect=MLLOG,
             )
-            self._display.record(self._slot, record)
+            self._observer.record(self._slot, record)
         elif kind == "run-finished":
             self._finished += 1
-            self._display.run_finished(self._slot, event)
+            self._observer.run_finished(self._slot, event)
         elif kind == "note":
             self._display.note(str(event["text"]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from fourmin.cli.display import Display
     from fourmin.cli.placement import Placement
     from fourmin.launch import Choice
+    from fourmin.launch.execute import Observer
     from fourmin.plan import Request
 
 
@@ -112,6 +114,9 @@ def run(
             help="Names the campaign: written when it is registered, and gone on with if there.",
         ),
     ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write scalars for TensorBoard there.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
@@ -169,7 +174,12 @@ def run(
         describe(request, existing, placement, as_json=json_lines)
         return
     display = choose_display(as_json=json_lines, quiet=quiet)
-    _run(request, existing, base, placement, campaign_file, display)
+    watchers: list[Observer] = [display]
+    if tensorboard is not None:
+        from fourmin.cli.tensorboard import TensorBoard
+
+        watchers.append(TensorBoard(tensorboard))
+    _run(request, existing, base, placement, campaign_file, display, watchers)
 
 
 def _named_in(campaign_file: Path | None) -> Path | None:
@@ -186,6 +196,7 @@ def _run(
     placement: Placement,
     campaign_file: Path | None,
     display: Display,
+    watchers: Sequence[Observer],
 ) -> None:
     from fourmin.cli.placement import campaign_configuration
     from fourmin.launch import KUBERNETES, choose_launcher
@@ -196,18 +207,19 @@ def _run(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if choice.submits:
         from fourmin.cli.cluster_run import run_in_jobs
+        from fourmin.launch.execute import Observers
 
         submission = placement.submission(request, existing, base, configuration)
         placement.tell(choice, display)
         with display:
-            folder = run_in_jobs(submission, display)
+            folder = run_in_jobs(submission, display, Observers(*watchers))
         _close(folder, display)
     elif choice.name == KUBERNETES:
         from fourmin.cli.trainjob import write_trainjob
 
         write_trainjob(placement, request, existing, base, configuration)
     else:
-        _execute(request, existing, base, placement, choice, campaign_file, display)
+        _execute(request, existing, base, placement, choice, campaign_file, display, watchers)
 
 
 def _execute(
@@ -218,11 +230,12 @@ def _execute(
     choice: Choice,
     campaign_file: Path | None,
     display: Display,
+    watchers: Sequence[Observer],
 ) -> None:
     from contextlib import closing
 
     from fourmin.files import write_durably
-    from fourmin.launch.execute import execute
+    from fourmin.launch.execute import Observers, execute
     from fourmin.ledger.campaign import Campaign, require_campaign
     from fourmin.ledger.lock import CampaignLock
     from fourmin.plan import go_on, prepare
@@ -247,7 +260,8 @@ def _execute(
                 )
             placement.tell(choice, display)
             with display:
-                summary = execute(campaign, materials, launcher, display, placement.runs_per_job)
+                observer = Observers(*watchers)
+                summary = execute(campaign, materials, launcher, observer, placement.runs_per_job)
     if summary is None:
         display.note(f"more runs remain: fourmin run --resume {folder}")
         return

@@ -135,6 +135,7 @@ WEIGHTS_DIGEST = "weights_digest"
 STEP_LOSS = "step_loss"
 COMMUNICATION = "communication"
 CLOCKS = "clocks"
+ENERGY = "energy"
 ABORT = "abort"
 FOURMIN_KEYS = (
     CONFIGURATION,
@@ -149,6 +150,7 @@ FOURMIN_KEYS = (
     STEP_LOSS,
     COMMUNICATION,
     CLOCKS,
+    ENERGY,
     ABORT,
 )
 

@@ -37,6 +37,7 @@ from fourmin.training.comm.build import build_reducer
 from fourmin.training.data import open_data
 from fourmin.training.data.order import OrderDigest
 from fourmin.training.data.staging import remove_staged, stage_dataset
+from fourmin.training.energy import RunEnergy
 from fourmin.training.evaluate import evaluate
 from fourmin.training.fast.choose import build_step, refuse_another_step
 from fourmin.training.models import build_model
@@ -140,6 +141,7 @@ class Session:
         )
         self._model.train()
         self._reducer = build_reducer(config, self._model.named_parameters(), place)
+        self._energy = RunEnergy(place)
         self._new_step()
 
     def _new_step(self) -> None:
@@ -183,6 +185,7 @@ class Session:
 
     def _train(self) -> None:
         config, log = self._config, self._log
+        self._energy.start()
         if log:
             log.start(keys.RUN_START, None)
         self._open_data()
@@ -196,6 +199,7 @@ class Session:
                 break
         if log:
             log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
+        joules = self._energy.stop()
         exposed = self._exposed_on_all_ranks()
         started = self._on_all_ranks([self._started_ns])[:, 0]
         if log:
@@ -203,6 +207,8 @@ class Session:
             log.point(keys.DATA_ORDER_DIGEST, self._order.hexdigest(), namespace=OWN,
                       samples_count=self._order.count)  # fmt: skip
             self._log_communication(log, exposed)
+        self._energy.log(log, joules)
+        if log:
             log.sync()
 
     def _open_data(self) -> None:
@@ -243,7 +249,8 @@ class Session:
             exposed.append(hidden)
         self._attempted += steps
         means = self._mean_over_ranks(torch.stack(losses))
-        self._exposed_seconds.extend(one.seconds() for one in exposed)
+        waited = [one.seconds() for one in exposed]
+        self._exposed_seconds.extend(waited)
         seconds = time.perf_counter() - began
         self._digest_order(consumed)
         if log:
@@ -259,6 +266,8 @@ class Session:
                     "optimizer_steps": self._step.performed,
                     "skipped_steps": self._precision.skipped_steps,
                     "loss_scale": self._precision.loss_scale,
+                    "learning_rate": self._schedule(max(0, self._step.performed - 1)),
+                    "exposed_ms_median": float(np.median(waited)) * 1000,
                 },
                 epoch_num=epoch,
             )

@@ -82,6 +82,11 @@ def submission(folder: Path) -> Submission:
     return Submission(configuration, Site(), ("--preset=digits",), folder)
 
 
+def shown(folder: Path) -> Path:
+    display = PlainDisplay(stderr())
+    return run_in_jobs(submission(folder), display, display)
+
+
 def test_a_campaign_over_two_jobs_is_shown_as_one(
     tmp_path: Path, play: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +96,7 @@ def test_a_campaign_over_two_jobs_is_shown_as_one(
     monkeypatch.setattr(Campaign, "closed", property(lambda self: next(closed)))
     waiting = JobState("PENDING", "Resources")
     _, scripts = play([waiting, *first, DONE], [*second, {"event": "note", "text": "hello"}, DONE])
-    assert run_in_jobs(submission(tmp_path), PlainDisplay(stderr())) == folder
+    assert shown(tmp_path) == folder
     told = capsys.readouterr().err
     assert "Slurm job 7: PENDING (Resources)" in told
     assert told.index("run 3/5  converged") < told.index("Slurm job 8 submitted")
@@ -109,7 +114,7 @@ def test_a_failed_job_s_words_and_exit_code_come_out(
     events = printed(folder, capsys, (1,))
     play([*events, JobState("FAILED", "NonZeroExitCode", 3)])
     with pytest.raises(FourminError) as caught:
-        run_in_jobs(submission(tmp_path), PlainDisplay(stderr()))
+        shown(tmp_path)
     assert caught.value.exit_code == 3
     assert str(folder) in caught.value.why
     assert "error: no such thing" in capsys.readouterr().err
@@ -121,7 +126,7 @@ def test_an_interrupt_cancels_the_job(
     folder = make_campaign(tmp_path)
     jobs, _ = play([*printed(folder, capsys, (1,)), KeyboardInterrupt])
     with pytest.raises(FourminError, match="Slurm job 7 is cancelled") as caught:
-        run_in_jobs(submission(tmp_path), PlainDisplay(stderr()))
+        shown(tmp_path)
     assert caught.value.exit_code == 130
     assert caught.value.next_step == f"fourmin run --resume {folder} --launcher slurm"
     assert jobs[0].cancelled
@@ -133,6 +138,6 @@ def test_a_job_without_an_outcome_is_not_submitted_again(
     make_campaign(tmp_path)
     jobs, _ = play([JobState("FORGOTTEN")])
     with pytest.raises(FourminError, match="without an outcome of any run") as caught:
-        run_in_jobs(submission(tmp_path), PlainDisplay(stderr()))
+        shown(tmp_path)
     assert caught.value.why == "no campaign was registered"
     assert len(jobs) == 1
