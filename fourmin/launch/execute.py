@@ -82,9 +82,16 @@ class Materials:
 
 
 def execute(
-    campaign: Campaign, materials: Materials, launcher: Launcher, observer: Observer
-) -> Mapping[str, Any]:
+    campaign: Campaign,
+    materials: Materials,
+    launcher: Launcher,
+    observer: Observer,
+    most_runs: int | None = None,
+) -> Mapping[str, Any] | None:
     """Run every slot that has no outcome yet, then close the campaign; returns the summary.
+
+    With `most_runs`, at most so many; None is returned, and the campaign left open, where more
+    remain.
 
     The caller holds the campaign's lock. A slot that was started before and has no outcome is
     recorded as aborted and not run again. Raises FourminError when workers fail (exit code 2
@@ -92,14 +99,18 @@ def execute(
     the campaign can be resumed.
     """
     observer.campaign_opened(campaign)
+    ran = 0
     for slot in campaign.slots():
         if slot.status is not None:
             continue
+        if ran == most_runs:
+            return None
         if slot.started:
             reason = "the campaign was interrupted"
             observer.run_finished(slot, _record_outcome(campaign, slot, slot.attempts, reason))
             continue
         _run_slot(campaign, slot, materials, launcher, observer)
+        ran += 1
     summary = summarize(campaign.plan, campaign.digest, campaign.head, read_results(campaign))
     campaign.close(summary)
     return summary

@@ -134,6 +134,7 @@ DATA_ORDER_DIGEST = "data_order_digest"
 WEIGHTS_DIGEST = "weights_digest"
 STEP_LOSS = "step_loss"
 COMMUNICATION = "communication"
+CLOCKS = "clocks"
 ENERGY = "energy"
 ABORT = "abort"
 FOURMIN_KEYS = (
@@ -148,6 +149,7 @@ FOURMIN_KEYS = (
     WEIGHTS_DIGEST,
     STEP_LOSS,
     COMMUNICATION,
+    CLOCKS,
     ENERGY,
     ABORT,
 )

@@ -30,8 +30,8 @@ def run_result(log: EventLog) -> dict[str, Any]:
     `status` is `converged` when the run ended of itself with the target reached, `not-converged`
     when it ended of itself without, `aborted` when anything else ended it. `minutes` is the time
     from run_start to run_stop; `images_per_second` counts the images trained on against the time
-    between epoch_start and epoch_stop, without evaluation. A value that the log does not give is
-    None; nothing is raised for a broken log.
+    between epoch_start and epoch_stop, without evaluation. `clocks` is there where the log has it.
+    A value that the log does not give is None; nothing is raised for a broken log.
     """
     timeline = Timeline.from_log(log)
     campaign = _mapping(timeline.value(keys.CAMPAIGN))
@@ -78,6 +78,7 @@ def run_result(log: EventLog) -> dict[str, Any]:
         "configuration": configuration,
         "hyperparameters": timeline.hyperparameters,
         "system": timeline.value(keys.SYSTEM),
+        **({"clocks": timeline.value(keys.CLOCKS)} if timeline.count(keys.CLOCKS) else {}),
     }
 
 
