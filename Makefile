@@ -9,6 +9,9 @@ RESULTS ?= results
 UNTRACED := $(addprefix tests/,cluster comm data fast fuzz models mutants optim page precision \
 	run training)
 
+# Files of tests run beside each other; those that bound a time (marker `alone`) come last.
+PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow fuzz bench-validate bench-two-hosts check format docs clean
 
@@ -28,9 +31,10 @@ demo: $(INSTALLED)  ## the main job: a campaign of 5 runs on this machine, check
 	$(BIN)/fourmin report $(RESULTS)
 
 test: $(INSTALLED)  ## the tests, without the slow ones
-	$(BIN)/pytest -m 'not slow' $(addprefix --ignore=,$(UNTRACED)) \
+	$(BIN)/pytest $(PARALLEL) -m 'not slow and not alone' $(addprefix --ignore=,$(UNTRACED)) \
 		--cov --cov-report=term --cov-fail-under=90
-	$(BIN)/pytest -m 'not slow' $(UNTRACED)
+	$(BIN)/pytest $(PARALLEL) -m 'not slow and not alone' $(UNTRACED)
+	$(BIN)/pytest -m 'alone and not slow'
 
 test-slow: $(INSTALLED)  ## the slow tests alone
 	$(BIN)/pytest -m slow

@@ -151,6 +151,7 @@ LARGE = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", sorted(LARGE))
 def test_a_file_of_a_mebibyte_takes_less_than_a_second(name: str, tmp_path: Path) -> None:
     (tmp_path / "result_0.txt").write_bytes(LARGE[name])

@@ -55,6 +55,7 @@ def test_a_failure_arrives_with_its_reason(server: ControlServer, tmp_path: Path
     assert server.messages.empty()
 
 
+@pytest.mark.alone
 def test_a_killed_worker_is_noticed_at_once(server: ControlServer, tmp_path: Path) -> None:
     process = worker(tmp_path / "control", 1, "sleep")
     hello = server.messages.get(timeout=10)

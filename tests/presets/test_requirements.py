@@ -89,6 +89,7 @@ def test_workers_that_do_not_fit_name_counts_that_do(nodes):
     assert all(65536 % int(count) == 0 for count in counts)
 
 
+@pytest.mark.alone
 def test_it_takes_no_time_and_no_torch(tmp_path):
     program = (
         "import sys\n"

@@ -23,7 +23,7 @@ from fourmin.errors import FourminError
 from fourmin.training.data.loader import Batch, Loader, Work
 from fourmin.training.data.source import TreeSource
 
-PREFETCH = 2
+PREFETCH = 3
 """Batches that DALI holds ahead of the one in use."""
 HARDWARE_DECODER_LOAD = 0.75
 """Share of a batch that the hardware JPEG decoder takes, where there is one."""
@@ -139,7 +139,9 @@ class _Pipe:
             "device": "mixed" if self._mixed else "cpu",
             "output_type": types.RGB,
             "adjust_orientation": False,
-            "jpeg_fancy_upsampling": True,
+            # nvJPEG before 13.2 refuses to smooth chroma where it cuts out a region, and the images
+            # would be decoded on the CPU after all.
+            "jpeg_fancy_upsampling": not self._mixed,
         }
         if self._mixed:
             options |= {
