@@ -106,7 +106,7 @@ def test_a_run_that_did_not_converge_is_told_where_it_has_no_place(tmp_path: Pat
 def test_results_that_must_not_be_compared_are_in_different_panels(comparison: Comparison) -> None:
     spec = files.specification(comparison, "time")
     assert len(spec["vconcat"]) == len({result.comparable for result in comparison.results}) == 2
-    benchmarks = [panel["title"].split(",")[0] for panel in spec["vconcat"]]
+    benchmarks = [panel["title"]["text"].split(",")[0] for panel in spec["vconcat"]]
     assert benchmarks == ["digits", "resnet50"]
     assert all(benchmark in spec["description"] for benchmark in benchmarks)
 

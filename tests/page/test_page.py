@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
+import subprocess
+import sys
+import tarfile
 from base64 import b64encode
 from collections import Counter
 from hashlib import sha256
@@ -28,6 +32,8 @@ from fourmin.rules.rule import Finding
 pytest.importorskip("jinja2", reason="no jinja2: pip install '.[report]'")
 pytest.importorskip("vl_convert", reason="no vl-convert-python: pip install '.[report]'")
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+CORPUS = Path(os.environ.get("FOURMIN_CORPUS", REPOSITORY.parent / "shared" / "corpus"))
 HOSTILE = {
     "script": "</script><script>alert(1)</script><img src=x onerror=alert(1)><!--",
     "attribute": "\" onload='alert(1)' x=\"",
@@ -282,6 +288,29 @@ def test_what_a_submitter_writes_makes_no_element_and_no_attribute(
 
 def test_a_page_is_the_same_every_time(html: str, comparison: Comparison) -> None:
     assert load_renderer("html")(comparison) == html
+
+
+@pytest.mark.slow
+def test_the_page_of_the_whole_corpus_takes_5_seconds_of_two_cores_and_6_mebibytes(
+    tmp_path: Path,
+) -> None:
+    if not CORPUS.is_dir():
+        pytest.skip(f"no corpus of published results at {CORPUS} (set FOURMIN_CORPUS)")
+    for archive in CORPUS.glob("*.tar.xz"):
+        with tarfile.open(archive) as file:
+            safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            file.extractall(tmp_path / "corpus", **safe)
+    out = tmp_path / "page.html"
+    command = [sys.executable, "-m", "fourmin", "report", "--format", "html", "--output", str(out)]
+    before = os.times()
+    subprocess.run([*command, str(tmp_path / "corpus"), "submissions"], cwd=REPOSITORY, check=True)
+    after = os.times()
+    # CPU time of the command and its processes: other load on the machine is not its own.
+    used = after.children_user + after.children_system
+    assert used - before.children_user - before.children_system < 2 * 5
+    page = Page(out.read_text(encoding="utf-8"))
+    assert len(page.data["results"]) > 200
+    assert out.stat().st_size <= 6 * 1024 * 1024
 
 
 def test_a_page_of_nothing_says_so() -> None:

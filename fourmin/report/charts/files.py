@@ -44,7 +44,7 @@ def specification(comparison: Comparison, chart: str) -> Spec:
     panels = make(comparison.results)
     if not panels:
         raise FourminError(f"nothing to draw in the chart {chart}", nothing)
-    described = f"{heading}. " + " ".join(str(panel["title"]) + "." for panel in panels)
+    described = f"{heading}. " + " ".join(str(panel["title"]["text"]) + "." for panel in panels)
     return {
         "$schema": specs.SCHEMA,
         "config": config(PAPER),
@@ -132,7 +132,8 @@ def _panel(heading: str, spec: Spec, drawn: list[rows.Row]) -> Spec:
     panel = {key: value for key, value in spec.items() if key not in ("$schema", "config")}
     # A number that JSON cannot hold must not reach the file.
     panel["data"] = {"values": json.loads(json.dumps(drawn, allow_nan=False))}
-    panel["title"] = heading
+    # Headings begin where the axes do, whatever room the names beside them take.
+    panel["title"] = {"text": heading, "frame": "group"}
     return panel
 
 

@@ -16,6 +16,8 @@ from fourmin.text import printable
 
 Row = dict[str, Any]
 LONGEST_NAME = 60
+LINE = "\n"
+"""Between the lines of a family's name; no name holds one, for all are printable."""
 
 MINUTES = "minutes"
 SECONDS = "seconds"
@@ -180,9 +182,8 @@ def scaling_rows(results: Sequence[Result], names: Mapping[str, str]) -> list[Ro
     taken: Counter[str] = Counter()
     for order, (path, members) in enumerate(families(results).items()):
         base = members[0]
-        title = ", ".join(
-            part for part in (_name(base.submitter), _name(base.chip), _name(base.round)) if part
-        )
+        what = " ".join(_name(part) for part in (base.benchmark, base.round) if part)
+        title = f"{_name(base.submitter)}, {what}{LINE}{_name(base.chip)}"
         taken[title] += 1
         shared = {
             "family": title if taken[title] == 1 else f"{title} ({taken[title]})",

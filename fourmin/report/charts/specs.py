@@ -153,7 +153,7 @@ def scaling_chart(theme: Theme, width: Width) -> Spec:
             "field": "family",
             "type": "nominal",
             "sort": {"field": "order", "op": "min"},
-            "header": {"title": None},
+            "header": {"title": None, "labelExpr": "split(datum.value, '\\n')"},
         },
         "columns": 3,
         "spec": {
