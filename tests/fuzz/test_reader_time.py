@@ -18,6 +18,7 @@ RECORD = (
 )
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     "piece",
     [b":::MLLOG {", b':::MLLOG {"', b":::MLLOG ", b":::ML", b"[", b'"', b"\r", b"\n", b"\xe9", b":",

@@ -136,6 +136,7 @@ def test_an_agent_that_dies_without_a_word_names_its_node(nodes: Nodes, job: Job
     run.kill([])
 
 
+@pytest.mark.alone
 def test_a_killed_node_is_named_at_once_and_leaves_no_worker(nodes: Nodes, job: Job) -> None:
     hub = nodes.both()
     run = hub.start(replace(job, submitter="sleep"))
