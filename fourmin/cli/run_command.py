@@ -78,6 +78,10 @@ def run(
         str | None,
         typer.Option(metavar="REF", help="The branch that --campaign was merged into."),
     ] = None,
+    max_restarts: Annotated[
+        int,
+        typer.Option(min=0, help="How often a run whose workers failed goes on."),
+    ] = 3,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
@@ -123,10 +127,16 @@ def run(
         describe(request, launcher, as_json=json_lines)
         return
     display = choose_display(as_json=json_lines, quiet=quiet)
-    _execute(request, registered or resume, base, display)
+    _execute(request, registered or resume, base, max_restarts, display)
 
 
-def _execute(request: Request, existing: Path | None, base: str | None, display: Display) -> None:
+def _execute(
+    request: Request,
+    existing: Path | None,
+    base: str | None,
+    max_restarts: int,
+    display: Display,
+) -> None:
     from fourmin.launch import load_launcher
     from fourmin.ledger.campaign import Campaign, require_campaign
     from fourmin.ledger.lock import CampaignLock
@@ -138,22 +148,28 @@ def _execute(request: Request, existing: Path | None, base: str | None, display:
         prepared = prepare(request)
         campaign = Campaign.create(request.results_dir, prepared.plan)
         with CampaignLock(campaign.folder):
-            _conduct(campaign, prepared.materials, workers, display)
+            _conduct(campaign, prepared.materials, workers, max_restarts, display)
         return
     require_campaign(existing)
     with CampaignLock(existing):
         campaign, materials = go_on(existing, request.data_dir, base)
-        _conduct(campaign, materials, workers, display)
+        _conduct(campaign, materials, workers, max_restarts, display)
 
 
-def _conduct(campaign: Campaign, materials: Materials, workers: Launcher, display: Display) -> None:
+def _conduct(
+    campaign: Campaign,
+    materials: Materials,
+    workers: Launcher,
+    max_restarts: int,
+    display: Display,
+) -> None:
     """Run the campaign under its display, check what it left, and end as its runs did."""
     from fourmin.launch.execute import execute
     from fourmin.results.run_result import CONVERGED
     from fourmin.rules.engine import check
 
     with display:
-        summary = execute(campaign, materials, workers, display)
+        summary = execute(campaign, materials, workers, display, max_restarts)
     report = check([campaign.folder])
     display.closed(campaign.folder, summary, report)
     missed = [run["run"] for run in summary["runs"] if run["status"] != CONVERGED]

@@ -12,6 +12,7 @@ from typing import Any
 from fourmin.config import Configuration
 
 JOB_VARIABLE = "FOURMIN_JOB"
+_PATHS = ("data_dir", "manifest", "events_log", "checkpoints", "control_socket", "scratch")
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,15 @@ class Job:
     data_dir: Path
     manifest: Path
     events_log: Path
+    checkpoints: Path
+    """The folder for checkpoints; made when there is one."""
     control_socket: Path
     scratch: Path
     """A folder that is removed after the run."""
+    restart: int = 0
+    """Number of this restart of the attempt; 0 when it starts."""
+    restart_epoch: int = 0
+    """The epoch whose checkpoint a restart goes on from; 0: from the start of training."""
 
     @property
     def path(self) -> Path:
@@ -54,6 +61,6 @@ class Job:
         """The job that `write` wrote."""
         fields = json.loads(path.read_text())
         fields["configuration"] = Configuration.from_json(fields["configuration"])
-        for name in ("data_dir", "manifest", "events_log", "control_socket", "scratch"):
+        for name in _PATHS:
             fields[name] = Path(fields[name])
         return cls(**fields)

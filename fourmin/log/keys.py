@@ -117,6 +117,7 @@ STEP_NUM = "step_num"
 SAMPLES_COUNT = "samples_count"
 STATUS = "status"
 TENSOR = "tensor"
+BOOT = "boot"
 
 # Values of `status`.
 SUCCESS = "success"
@@ -134,6 +135,8 @@ DATA_ORDER_DIGEST = "data_order_digest"
 WEIGHTS_DIGEST = "weights_digest"
 STEP_LOSS = "step_loss"
 COMMUNICATION = "communication"
+CHECKPOINT = "checkpoint"
+RUN_RESTART = "run_restart"
 ABORT = "abort"
 FOURMIN_KEYS = (
     CONFIGURATION,
@@ -147,6 +150,8 @@ FOURMIN_KEYS = (
     WEIGHTS_DIGEST,
     STEP_LOSS,
     COMMUNICATION,
+    CHECKPOINT,
+    RUN_RESTART,
     ABORT,
 )
 
