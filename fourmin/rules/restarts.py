@@ -19,9 +19,10 @@ def restart_point(run: RunView) -> Iterator[Problem]:
     """A restarted run goes on from a checkpoint that it made, or from the start of training.
 
     What it checks
-        Each run_restart comes after run_start, has a higher number than the one before it, and
-        names epoch 0 or one after which the log has a checkpoint that still counts: of an epoch
-        that an earlier restart went back behind, nothing does.
+        Each checkpoint follows the evaluation of its epoch. Each run_restart comes after
+        run_start, has a higher number than the one before it, and names epoch 0 or one after
+        which the log has a checkpoint that still counts: of an epoch that an earlier restart
+        went back behind, nothing does.
     Why it is bad
         A run that goes on from weights of elsewhere skips the training that made them.
     Example
@@ -30,13 +31,18 @@ def restart_point(run: RunView) -> Iterator[Problem]:
         Restore events.log from where the run was made.
     """
     saved: list[int] = []
-    started, before = False, 0
+    started, before, evaluated = False, 0, None
     points = {restart.line: restart for restart in run.restarts}
     for record in run.body:
         started = started or record.key == keys.RUN_START
         epoch = record.metadata.get(keys.EPOCH_NUM)
-        if record.key == keys.CHECKPOINT and type(epoch) is int:
+        if record.key == keys.EVAL_STOP:
+            evaluated = epoch
+        elif record.key == keys.CHECKPOINT and type(epoch) is int and epoch == evaluated:
             saved.append(epoch)
+        elif record.key == keys.CHECKPOINT:
+            what = f"a checkpoint after epoch {short(epoch)}, not right after its evaluation"
+            yield Problem(run.log_path, what, record.line)
         if record.line not in points:
             continue
         restart = points[record.line]
