@@ -11,6 +11,7 @@ import os
 import pickle
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -19,11 +20,15 @@ from typing import IO, Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 
 from fourmin.files import sync_folder
 from fourmin.launch.restart import checkpoint_name, complete_checkpoints
 from fourmin.training.state import State
+
+# One rank writes and reads alone, as it is told to; torch wonders each time.
+warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninit")
 
 
 class BrokenCheckpointError(Exception):
@@ -88,7 +93,7 @@ class CheckpointWriter:
             for other in complete_checkpoints(self._folder):
                 if other != epoch:
                     shutil.rmtree(self._folder / checkpoint_name(other), ignore_errors=True)
-        except Exception as error:
+        except (Exception, CheckpointException) as error:
             # A run without its newest checkpoint is still a run.
             print(f"no checkpoint after epoch {epoch}: {error}", file=sys.stderr, flush=True)  # noqa: T201
         finally:
@@ -109,7 +114,7 @@ def load_checkpoint(folder: Path) -> State:
             for name, entry in described.items()
         }
         dcp.load(state, storage_reader=reader, no_dist=True)
-    except Exception as error:  # whatever a broken file makes torch raise
+    except (Exception, CheckpointException) as error:  # whatever a broken file makes torch raise
         shutil.rmtree(folder, ignore_errors=True)
         raise BrokenCheckpointError(f"{folder.name}: {type(error).__name__}: {error}") from error
     return state
