@@ -8,7 +8,7 @@ trained before, are trained again, and stay in the log, where the clock ran thro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fourmin.log import keys
@@ -46,13 +46,15 @@ class Restart:
     lost_ms: float | None
 
 
-def is_restart(record: Record) -> bool:
+def _is_restart(record: Record) -> bool:
     """Whether a record is this project's run_restart."""
     return record.key == keys.RUN_RESTART and record.namespace == keys.FOURMIN_NAMESPACE
 
 
-def restarts_in(records: Iterable[Record]) -> tuple[Restart, ...]:
+def restarts_in(records: Sequence[Record]) -> tuple[Restart, ...]:
     """Every restart, in file order."""
+    if not _restarted(records):
+        return ()
     found: list[Restart] = []
     saved: dict[int, float | None] = {}
     for record in records:
@@ -60,7 +62,7 @@ def restarts_in(records: Iterable[Record]) -> tuple[Restart, ...]:
             saved.setdefault(0, record.time_ms)
         elif record.key == keys.EVAL_STOP:
             saved[_epoch(record)] = record.time_ms
-        elif is_restart(record):
+        elif _is_restart(record):
             value = record.value if isinstance(record.value, dict) else {}
             epoch = _count(value.get("epoch"))
             since = None if epoch is None else saved.get(epoch)
@@ -80,20 +82,25 @@ def restarts_in(records: Iterable[Record]) -> tuple[Restart, ...]:
 
 def counted(records: Sequence[Record]) -> Sequence[Record]:
     """The records that count: without the epochs that a later restart trained again."""
+    if not _restarted(records):
+        return records
     limit = math.inf
     kept: list[Record] = []
     for record in reversed(records):
-        if is_restart(record):
+        if _is_restart(record):
             value = record.value if isinstance(record.value, dict) else {}
             epoch = _count(value.get("epoch"))
             limit = limit if epoch is None else min(limit, epoch)
         elif record.key in _TRAINING and _epoch(record) > limit:
             continue
         kept.append(record)
-    if len(kept) == len(records):
-        return records
     kept.reverse()
     return kept
+
+
+def _restarted(records: Sequence[Record]) -> bool:
+    """Whether it is worth looking closer: nearly no log has a restart."""
+    return any(record.key == keys.RUN_RESTART for record in records)
 
 
 def _epoch(record: Record) -> int:

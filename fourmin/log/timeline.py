@@ -113,8 +113,7 @@ class Timeline:
         accuracies: list[tuple[Record, _OpenInterval | None]] = []
         aliases = {MLP: keys.V05_ALIASES, MLL: keys.V06_ALIASES}
         ordered: list[tuple[str, Record]] = []
-        restarts = restarts_in(log.records)
-        for record in counted(log.records) if restarts else log.records:
+        for record in counted(log.records):
             name = record.key
             if record.dialect != MLLOG:
                 name = aliases[record.dialect].get(name, name)
@@ -144,7 +143,7 @@ class Timeline:
             hyperparameters=hyperparameters,
             conflicts=conflicts,
             backward_steps=tuple(_backward_steps(log.records)),
-            restarts=restarts,
+            restarts=restarts_in(log.records),
             _by_key=by_key,
         )
 

@@ -10,7 +10,6 @@ from itertools import islice
 from fourmin.ledger.view import RunView
 from fourmin.log import keys
 from fourmin.log.records import Record
-from fourmin.log.restarts import is_restart
 from fourmin.rules.compare import MOST_DIFFERENCES, differences, mapping, same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
@@ -75,7 +74,7 @@ def strict_log(run: RunView) -> Iterator[Problem]:
     """
     if run.log is None:
         return
-    cut_off = {record.line - 1 for record in run.log.records if is_restart(record)}
+    cut_off = {restart.line - 1 for restart in run.restarts}
     if run.aborted_at is not None:
         cut_off.add(run.aborted_at - 1)
     elif not run.complete and run.events is not None:

@@ -81,7 +81,9 @@ def test_workers_without_their_agent_end_and_the_run_fails(tmp_path: Path) -> No
         wait_until_gone(workers, 2)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_an_interrupted_run_goes_on_with_its_clock_running(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -101,21 +103,21 @@ def test_an_interrupted_run_goes_on_with_its_clock_running(
     assert [r["status"] for r in summary["runs"]] == ["not-converged", "not-converged"]
     assert kinds(campaign)[2:6] == ["run-intent", "run-start", "run-restart", "run-result"]
     (restart,) = json.loads((campaign / "run-1/result.json").read_bytes())["restarts"]
-    assert summary["runs"][0]["minutes"] > restart["minutes"] > restart["lost_minutes"] > 0
+    assert summary["runs"][0]["minutes"] > restart["minutes"] >= restart["lost_minutes"] > 0
     assert fourmin("validate", str(campaign), state=tmp_path).returncode == 0
 
 
-def test_everything_killed_in_run_3_loses_nothing_and_resumes_in_run_3(tmp_path: Path) -> None:
-    options = [*PRACTICE, "--runs", "4", "--max-steps", "24", "--results-dir", str(tmp_path)]
+def test_everything_killed_in_run_2_loses_nothing_and_resumes_in_run_2(tmp_path: Path) -> None:
+    options = [*PRACTICE, "--runs", "3", "--max-steps", "24", "--results-dir", str(tmp_path)]
     with running(*options, state=tmp_path) as run:
-        run.wait_for_training(run=3)
+        run.wait_for_training(run=2)
         campaign = run.campaign
         family = [run.process.pid, run.agent(), *run.workers()]
         for pid in family:
             os.kill(pid, signal.SIGKILL)
         wait_until_gone(family[1:], 5)
-    before = {path: path.read_bytes() for path in campaign.glob("run-[12]/*") if path.is_file()}
-    assert len(before) == 4
+    before = {path: path.read_bytes() for path in campaign.glob("run-1/*") if path.is_file()}
+    assert len(before) == 2
     checked = fourmin("validate", str(campaign), "--format", "json", state=tmp_path)
     assert checked.returncode == 0, checked.stdout
     findings = json.loads(checked.stdout)["findings"]
@@ -125,8 +127,8 @@ def test_everything_killed_in_run_3_loses_nothing_and_resumes_in_run_3(tmp_path:
     assert again.returncode == 0, again.stderr
     assert {path: path.read_bytes() for path in before} == before
     summary = json.loads((campaign / "summary.json").read_bytes())
-    assert [r["status"] for r in summary["runs"]] == ["not-converged"] * 4
-    assert kinds(campaign).count("run-intent") == 4
+    assert [r["status"] for r in summary["runs"]] == ["not-converged"] * 3
+    assert kinds(campaign).count("run-intent") == 3
     assert kinds(campaign).count("run-restart") == 1
     assert fourmin("validate", str(campaign), state=tmp_path).returncode == 0
     closed = fourmin("run", "--resume", str(campaign), state=tmp_path)

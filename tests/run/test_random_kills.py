@@ -62,8 +62,15 @@ class Torture:
             )
         return self._process
 
-    def kill(self, victim: str, after: float) -> None:
-        """Kill one of the command's family `after` seconds from now, or when there is one."""
+    def kill(self, victim: str, after: float, *, in_training: bool) -> None:
+        """Kill one of the command's family `after` seconds from now, or when there is one.
+
+        With `in_training` the seconds count from when a run has started.
+        """
+        self.keep_running()
+        while in_training and not self.trains():
+            self.keep_running()
+            time.sleep(0.01)
         deadline = time.monotonic() + after
         while True:
             command = psutil.Process(self.keep_running().pid)
@@ -74,8 +81,8 @@ class Torture:
                 continue
             victims = [command, *below]
             if victim != "command":
-                module = "torch.distributed.run" if victim == "agent" else "training.worker"
-                victims = [child for child, name in names.items() if module in name][-1:]
+                module = "torch.distributed.run" if victim == "agent" else "fourmin.training.worker"
+                victims = [child for child, name in names.items() if f"-m {module}" in name][-1:]
             if victims and time.monotonic() > deadline:
                 break
             time.sleep(0.01)
@@ -85,12 +92,21 @@ class Torture:
             except ProcessLookupError:
                 continue
         if victim == "command":
-            self.keep_running_ended()
+            self.wait()
             psutil.wait_procs(victims, timeout=10)
 
-    def keep_running_ended(self) -> None:
+    def trains(self) -> bool:
+        """Whether a run has started and not ended."""
+        campaign = self.unfinished()
+        if campaign is None:
+            return False
+        ledger = (campaign / "ledger.jsonl").read_bytes()
+        return ledger.count(b'"kind":"run-start"') > ledger.count(b'"kind":"run-result"')
+
+    def wait(self) -> None:
+        """Until the command has ended."""
         assert self._process is not None
-        self._process.wait(timeout=60)
+        self._process.wait(timeout=240)
 
     def check(self) -> None:
         """Every folder validates, and the ledger of the one that goes on only grew."""
@@ -111,10 +127,10 @@ class Torture:
 
     def finish(self) -> None:
         """Let the campaign that goes on come to its end."""
-        self.keep_running_ended()
+        self.wait()
         while self.unfinished() is not None:
             self.keep_running()
-            self.keep_running_ended()
+            self.wait()
         self.check()
         assert self.campaigns()
         for campaign in self.campaigns():
@@ -124,20 +140,23 @@ class Torture:
             assert not list(campaign.glob("run-*/checkpoints"))
 
 
-def torture(root: Path, kills: int, runs: int, longest: float) -> Torture:
+def torture(root: Path, kills: int, runs: int) -> Torture:
+    """Kill worker, agent and command in turn: now in training, now from the first import on."""
     chance = random.Random(os.environ.get("FOURMIN_TEST_SEED", "9"))
     under = Torture(root, runs)
     for number in range(kills):
-        under.kill(VICTIMS[number % 3], chance.uniform(0.2, longest))
+        in_training = chance.random() < 0.7
+        after = chance.uniform(0, 1.5 if in_training else 5.0)
+        under.kill(VICTIMS[number % 3], after, in_training=in_training)
     under.finish()
     return under
 
 
 def test_three_kills(tmp_path: Path) -> None:
-    torture(tmp_path, kills=3, runs=2, longest=6.0)
+    torture(tmp_path, kills=3, runs=2)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 def test_thirty_kills(tmp_path: Path) -> None:
-    assert torture(tmp_path, kills=30, runs=5, longest=12.0).restarts > 0
+    assert torture(tmp_path, kills=30, runs=5).restarts > 0

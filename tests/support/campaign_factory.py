@@ -184,7 +184,7 @@ def _plan(story: Story) -> Plan:
     base = RESNET50 if story.benchmark == "resnet50" else {}
     configuration = dataclasses.replace(
         load_preset("digits"),
-        **{"device": "cpu", "precision": "bf16", "procs_per_node": 2, **base}
+        **{"device": "cpu", "precision": "bf16", "decoder": "cpu", "procs_per_node": 2, **base}
         | dict(story.configuration),
     )
     return Plan(
