@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 
 # Coverage is of the part that never imports torch; tracing these tests would only slow them.
-UNTRACED := $(addprefix tests/,comm data fast fuzz models mutants optim precision run training)
+UNTRACED := $(addprefix tests/,comm data fast fuzz models mutants optim page precision run training)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow fuzz bench-validate bench-two-hosts check format docs clean
@@ -16,7 +16,7 @@ help:  ## this list
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[train,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[train,report,dev]'
 	touch $(INSTALLED)
 
 install: $(INSTALLED)  ## a virtual environment with everything
@@ -51,6 +51,10 @@ format: $(INSTALLED)  ## put the source in form
 
 docs: $(INSTALLED)  ## write the generated pages anew
 	$(BIN)/python -m fourmin.rules.pages
+	$(BIN)/python -m fourmin.training.models.shapes
+	$(BIN)/python -m fourmin.estimate.page
+	$(BIN)/python -m fourmin.report.readme
+	$(BIN)/fourmin report submissions --format svg --output docs/time-to-train.svg
 
 bench-two-hosts: $(INSTALLED)  ## all-reduce on two simulated hosts (root, ip and tc)
 	$(BIN)/python benchmarks/two_hosts.py

@@ -1,7 +1,7 @@
 """Makes a benchmark's reference convergence point from practice runs, which no submission uses.
 
     python benchmarks/reference_points.py digits --runs 20           # runs them, then writes
-    python benchmarks/reference_points.py digits --from results/practice-digits-...
+    python benchmarks/reference_points.py digits --from results/practice-digits-... [ANOTHER ...]
 
 Writes rules/1.0/rcp/<benchmark>.json: the epochs after which each run first reached the benchmark's
 target, from its event log, at the batch size and settings of the preset. Seeds are those of the
@@ -17,6 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.timeline import Timeline
 from fourmin.presets import load_preset
@@ -48,22 +49,46 @@ def epochs_to(target: float, log: Path) -> int | None:
     return None
 
 
+def was_interrupted(log: Path) -> bool:
+    """Whether a run was ended by its user, which says nothing about its convergence."""
+    timeline = Timeline.from_log(read_log(log))
+    return str(timeline.value(keys.ABORT)).startswith("interrupted")
+
+
+def machine_of(log: Path) -> str:
+    """What an event log says of the machine: its accelerators, or else its processor."""
+    hardware = Timeline.from_log(read_log(log)).value(keys.SYSTEM)["hardware"]
+    gpus = [f"{one['count']} x {one['model']}" for one in hardware["accelerators"]]
+    processor = hardware["processor"]
+    return ", ".join(gpus) or f"{processor['cpus']} cores of {processor['model']}"
+
+
 def main() -> None:
     """Collect the epochs and write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("preset")
     parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--from", dest="campaign", type=Path)
+    parser.add_argument("--from", dest="campaigns", type=Path, nargs="+")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        campaign = options.campaign or practice(options.preset, options.runs, Path(scratch))
-        plan = json.loads((campaign / "campaign.json").read_bytes())
-        logs = sorted(
-            campaign.glob("run-*/events.log"), key=lambda log: int(log.parent.name.split("-")[1])
-        )
+        campaigns = options.campaigns or [practice(options.preset, options.runs, Path(scratch))]
+        plans = [json.loads((folder / "campaign.json").read_bytes()) for folder in campaigns]
+        plan = plans[0]
+        if len({other["configuration_digest"] for other in plans}) > 1:
+            sys.exit("these campaigns have different configurations: no reference point")
+        logs = [
+            log
+            for folder in campaigns
+            for log in sorted(
+                folder.glob("run-*/events.log"), key=lambda log: int(log.parent.name.split("-")[1])
+            )
+        ]
+        whole = [log for log in logs if not was_interrupted(log)]
+        left_out, logs = len(logs) - len(whole), whole
         target = load_ruleset().benchmark(plan["benchmark"]).quality_target
         epochs = [epochs_to(target, log) for log in logs]
-    missed = [log.parent.name for log, epoch in zip(logs, epochs, strict=True) if epoch is None]
+        machine = machine_of(logs[0])
+    missed = [str(log.parent) for log, epoch in zip(logs, epochs, strict=True) if epoch is None]
     if missed:
         sys.exit(f"{', '.join(missed)} did not reach {target}: no reference point")
     configuration = load_preset(options.preset)
@@ -72,7 +97,9 @@ def main() -> None:
         "schema_version": 1,
         "benchmark": plan["benchmark"],
         "source": f"{len(epochs)} practice runs of preset {options.preset} by this tool "
-        f"(benchmarks/reference_points.py), configuration {digest[:16]}, seeds of no submission",
+        f"(`python benchmarks/reference_points.py {options.preset} --runs {len(epochs)}`) on "
+        f"{machine}, configuration {digest[:16]}, seeds of no submission"
+        + (f"; {left_out} interrupted runs left out" if left_out else ""),
         "submission_runs": 5,
         "confidence": CONFIDENCE,
         "current": "1.0",

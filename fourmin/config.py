@@ -16,6 +16,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from fourmin.canonical import canonical_bytes, sha256_hex
@@ -177,7 +178,7 @@ class Configuration:
             precision = "fp16" if device == "cuda" else "bf16"
         decoder = self.decoder
         if decoder == AUTO:
-            decoder = "mixed" if device == "cuda" and self.loader == "dali" else "cpu"
+            decoder = _usual_decoder(device, self.loader)
         return dataclasses.replace(
             self,
             device=device,
@@ -207,6 +208,9 @@ class Configuration:
         if unknown:
             raise FourminError(f"unknown configuration key {unknown[0]!r}")
         values = {name: _coerce(name, value) for name, value in data.items()}
+        if values.get("device") in CHOICES["device"]:
+            # Campaigns of before this field were registered with what was the only way then.
+            values.setdefault("decoder", _usual_decoder(values["device"], values.get("loader", "")))
         try:
             return cls(**values)
         except TypeError as error:
@@ -360,16 +364,26 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
                 f"--set {setting!r} has no value", next_step="write --set name=value"
             )
         if name in ("preset", "benchmark") or name not in FIELD_TYPES:
-            close = [known for known in FIELD_TYPES if name and (name in known or known in name)]
-            raise FourminError(
-                f"unknown --set key {name!r}",
-                f"did you mean {list_names(close)}?" if close else "",
-                f"known keys: {list_names([k for k in FIELD_TYPES if k not in ('preset', 'benchmark')])}",  # noqa: E501
-            )
+            raise _unknown_key(name)
         if name in changes:
             raise FourminError(f"--set {name} is given twice")
         changes[name] = _from_text(name, text.strip())
     return changes
+
+
+def _unknown_key(name: str) -> FourminError:
+    """The keys that `name` may have been meant for, nearest first; all of them where none is."""
+    if name == "preset":
+        return FourminError("unknown --set key 'preset'", next_step="choose it with --preset")
+    keys = [known for known in FIELD_TYPES if known not in ("preset", "benchmark")]
+    wanted = name.lower().replace("-", "_").strip("_")
+    within = [key for key in keys if len(wanted) > 2 and (wanted in key or key in wanted)]
+    near = dict.fromkeys([*get_close_matches(wanted, keys, 5), *within])
+    return FourminError(
+        f"unknown --set key {name!r}",
+        f"near: {', '.join(near)}" if near else "",
+        "`fourmin presets digits` shows every key" if near else f"known keys: {list_names(keys)}",
+    )
 
 
 def _from_text(name: str, text: str) -> Any:
@@ -384,6 +398,10 @@ def _from_text(name: str, text: str) -> Any:
     except ValueError:
         value = text
     return _coerce(name, value)
+
+
+def _usual_decoder(device: str, loader: str) -> str:
+    return "mixed" if device == "cuda" and loader == "dali" else "cpu"
 
 
 def _coerce(name: str, value: Any) -> Any:

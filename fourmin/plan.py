@@ -15,6 +15,7 @@ from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.on_demand import ON_DEMAND
 from fourmin.datasets.report import compare_with_benchmark
 from fourmin.datasets.shards import holds_shards, require_finished
+from fourmin.datasets.staging import require_room
 from fourmin.errors import FourminError
 from fourmin.files import ensure_writable_folder
 from fourmin.launch import LAUNCHER_NAMES
@@ -52,6 +53,8 @@ class Request:
     launcher: str = "auto"
     tuning: Path | None = None
     """A file of `fourmin bench allreduce`."""
+    stage: Path | None = None
+    """A folder of each node to which every run copies the dataset first."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,8 @@ def prepare(request: Request) -> Prepared:
     ensure_writable_folder(request.results_dir, "results folder")
     data_dir, manifest_path = locate_data(benchmark, request.data_dir)
     manifest = Manifest.load(manifest_path)
+    if request.stage is not None:
+        require_room(request.stage, manifest)
     dataset = describe_dataset(manifest)
     differences = compare_with_benchmark(manifest, benchmark.dataset)
     if differences and not request.practice:
@@ -136,11 +141,11 @@ def prepare(request: Request) -> Prepared:
         earlier_campaigns=tuple(earlier_campaigns(request.results_dir, benchmark.name)),
         practice_seed=request.seed,
     )
-    return Prepared(plan, Materials(data_dir, manifest_path, system))
+    return Prepared(plan, Materials(data_dir, manifest_path, system, request.stage))
 
 
 def go_on(
-    folder: Path, data_dir: Path | None, base: str | None = None
+    folder: Path, data_dir: Path | None, base: str | None = None, stage: Path | None = None
 ) -> tuple[Campaign, Materials]:
     """Open a registered campaign to run it, or to go on with it. The caller holds its lock.
 
@@ -158,9 +163,12 @@ def go_on(
     benchmark = load_ruleset(campaign.plan["ruleset"]).benchmark(campaign.benchmark)
     _check_requirements(campaign.configuration, benchmark, data_dir)
     found, manifest = locate_data(benchmark, data_dir)
+    loaded = Manifest.load(manifest)
+    if stage is not None:
+        require_room(stage, loaded)
     system = capture_system()
     registered = {
-        "dataset": describe_dataset(Manifest.load(manifest)),
+        "dataset": describe_dataset(loaded),
         "system_digest": system_digest(system),
         "package_digest": package_digest(),
     }
@@ -173,7 +181,7 @@ def go_on(
         )
     if not campaign.has_seeds:
         campaign.assign_registered_seeds(_registering_commit(campaign, base))
-    return campaign, Materials(found, manifest, system)
+    return campaign, Materials(found, manifest, system, stage)
 
 
 def _registering_commit(campaign: Campaign, base: str | None) -> str:
@@ -280,6 +288,21 @@ def _check_counts_only_in_practice(
             )
 
 
+def missing_requirements(
+    configuration: Configuration,
+    benchmark: Benchmark,
+    data_dir: Path | None,
+    launcher: str = "auto",
+) -> list[FourminError]:
+    """Everything that a run of `configuration` needs and that is missing here."""
+    return [
+        *_missing_packages(configuration),
+        *_missing_data(benchmark, data_dir),
+        *_missing_nodes(configuration, launcher),
+        *_missing_gpus(configuration),
+    ]
+
+
 def _check_requirements(
     configuration: Configuration,
     benchmark: Benchmark,
@@ -287,12 +310,7 @@ def _check_requirements(
     launcher: str = "auto",
 ) -> None:
     """Raise one FourminError that names everything that is missing here."""
-    missing = [
-        *_missing_packages(configuration),
-        *_missing_data(benchmark, data_dir),
-        *_missing_nodes(configuration, launcher),
-        *_missing_gpus(configuration),
-    ]
+    missing = missing_requirements(configuration, benchmark, data_dir, launcher)
     if len(missing) == 1:
         raise missing[0]
     if missing:

@@ -6,6 +6,9 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
+SCHEMA = "fourmin-bench-step-1"
+"""What the report's JSON says it is."""
+
 PEERS: dict[str, str] = {
     "eager-nchw": "autocast, NCHW, torch.optim.SGD: the usual training script",
     "eager": "autocast, channels-last: --set step=eager",
@@ -84,7 +87,7 @@ class StepReport:
         """Plain JSON types, every raw time included."""
         options, ceilings = self.options, self.ceilings
         return {
-            "schema": "fourmin-bench-step-1",
+            "schema": SCHEMA,
             "hardware": self.hardware,
             "software": self.software,
             "model": options.model,

@@ -172,6 +172,9 @@ def _render(
     from rich.table import Table
 
     table = Table(show_header=False, box=None)
+    table.add_column(no_wrap=True)
+    # A digest is of no use without its end.
+    table.add_column(overflow="fold")
     rows = [
         ("folder", escape(str(report.data_dir))),
         ("training images", f"{report.images['train']:,}"),

@@ -13,8 +13,11 @@ from fourmin.cli import (
     audit_command,
     bench_allreduce_command,
     bench_command,
+    bench_data_command,
     campaign_commands,
     data_command,
+    doctor_command,
+    estimate_command,
     presets_command,
     report_command,
     rules_command,
@@ -41,8 +44,11 @@ app.command("register")(campaign_commands.register)
 app.command("abandon")(campaign_commands.abandon)
 app.command("submit")(campaign_commands.submit)
 app.command("audit")(audit_command.audit)
+app.command("doctor")(doctor_command.doctor)
+app.command("estimate")(estimate_command.estimate)
 app.add_typer(data_command.app, name="data")
 bench_command.app.command("allreduce")(bench_allreduce_command.allreduce)
+bench_command.app.command("data")(bench_data_command.data)
 app.add_typer(bench_command.app, name="bench")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +15,32 @@ def report(
         typer.Argument(help="Campaigns, or folders of them; default: submissions and results."),
     ] = None,
     output_format: Annotated[
-        str, typer.Option("--format", help="table, markdown, csv or json.")
+        str, typer.Option("--format", help="table, markdown, csv, json, html; svg or png: a chart.")
     ] = "table",
     output: Annotated[
         Path | None, typer.Option(help="Write to this file instead of standard output.")
+    ] = None,
+    chart: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With svg or png: time (default), scaling, accuracy or exposed."
+        ),
+    ] = None,
+    pair: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--compare",
+            metavar="A B",
+            help="Two results, by path or a folder's name: do they differ, and in what?",
+        ),
+    ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="published", help="Show what others published, too."),
+    ] = None,
+    price: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Stated prices of systems, for the cost to train."),
     ] = None,
 ) -> None:
     """Compare benchmark results: every run, the spread, and what the checks found.
@@ -28,23 +51,56 @@ def report(
 
     from fourmin.errors import FourminError
     from fourmin.files import write_durably
-    from fourmin.report import load_renderer
-    from fourmin.report.collect import collect
+    from fourmin.report import (
+        CHART_FORMATS,
+        load_chart_renderer,
+        load_pair_renderer,
+        load_renderer,
+    )
+    from fourmin.report.collect import collect, collect_all
+    from fourmin.report.model import PUBLISHED, Comparison
+    from fourmin.report.prices import load_prices
+    from fourmin.report.side_by_side import put_side_by_side
+    from fourmin.ruleset import CURRENT
 
-    render = load_renderer(output_format)
-    if not paths:
-        paths = [folder for folder in (Path("submissions"), Path("results")) if folder.is_dir()]
-        if not paths:
+    for name in beside or ():
+        if name != PUBLISHED:
+            raise FourminError(
+                f"nothing to show --with {name}",
+                next_step=f"known: {PUBLISHED}; trees of MLPerf and DAWNBench are given by path",
+            )
+    prices = () if price is None else load_prices(price)
+    usual = [folder for folder in (Path("submissions"), Path("results")) if folder.is_dir()]
+    if pair is not None:
+        if chart is not None:
+            raise FourminError("--compare has no charts", next_step="leave out --chart")
+        render_pair = load_pair_renderer(output_format)
+        named = [Path(name) for name in pair if Path(name).exists()]
+        # Where both are paths nothing else needs to be read; a name is looked for in the others.
+        places = [*named, *(() if len(named) == len(pair) else paths or usual)]
+        found = collect_all(places, published=bool(beside), prices=prices)
+        content: str | bytes = render_pair(put_side_by_side(CURRENT, found, *pair))
+    else:
+        if not paths and not usual and not beside:
             raise FourminError(
                 "nothing to report on",
                 "there is no folder submissions or results here",
                 "name campaigns or folders of them, or make one with `fourmin run`",
             )
-    text = render(collect(paths))
-    if output is None:
-        sys.stdout.write(text)
-    else:
+        render: Callable[[Comparison], str | bytes]
+        if chart is not None or output_format in CHART_FORMATS:
+            render = load_chart_renderer(output_format, chart or "time")
+        else:
+            render = load_renderer(output_format)
+        content = render(collect(paths or usual, published=bool(beside), prices=prices))
+    if output is not None:
         try:
-            write_durably(output, text.encode())
+            write_durably(output, content.encode() if isinstance(content, str) else content)
         except OSError as error:
             raise FourminError(f"cannot write {output}", error.strerror or str(error)) from None
+    elif isinstance(content, str):
+        sys.stdout.write(content)
+    elif sys.stdout.isatty():
+        raise FourminError("a terminal shows no pictures", next_step="name a file with --output")
+    else:
+        sys.stdout.buffer.write(content)

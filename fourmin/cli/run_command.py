@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from fourmin.errors import NOT_CONVERGED
 if TYPE_CHECKING:
     from fourmin.cli.display import Display
     from fourmin.launch import Launcher
-    from fourmin.launch.execute import Materials
+    from fourmin.launch.execute import Materials, Observer
     from fourmin.ledger.campaign import Campaign
     from fourmin.plan import Request
 
@@ -26,7 +27,13 @@ def run(
     ] = None,
     precision: Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*.")
+        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*, or shards.")
+    ] = None,
+    stage: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Each run first copies the images to DIR on its node, on the clock."
+        ),
     ] = None,
     loader: Annotated[str | None, typer.Option(help="dali or torchvision.")] = None,
     allreduce: Annotated[
@@ -78,6 +85,9 @@ def run(
         str | None,
         typer.Option(metavar="REF", help="The branch that --campaign was merged into."),
     ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write scalars for TensorBoard there.")
+    ] = None,
     max_restarts: Annotated[
         int,
         typer.Option(min=0, help="How often a run whose workers failed goes on."),
@@ -120,6 +130,7 @@ def run(
         system_name=system,
         launcher=launcher,
         tuning=tuning,
+        stage=stage,
     )
     if dry_run:
         from fourmin.cli.dry_run import describe
@@ -127,7 +138,12 @@ def run(
         describe(request, launcher, as_json=json_lines)
         return
     display = choose_display(as_json=json_lines, quiet=quiet)
-    _execute(request, registered or resume, base, max_restarts, display)
+    watchers: list[Observer] = [display]
+    if tensorboard is not None:
+        from fourmin.cli.tensorboard import TensorBoard
+
+        watchers.append(TensorBoard(tensorboard))
+    _execute(request, registered or resume, base, max_restarts, display, watchers)
 
 
 def _execute(
@@ -136,6 +152,7 @@ def _execute(
     base: str | None,
     max_restarts: int,
     display: Display,
+    watchers: Sequence[Observer],
 ) -> None:
     from fourmin.launch import load_launcher
     from fourmin.ledger.campaign import Campaign, require_campaign
@@ -148,12 +165,12 @@ def _execute(
         prepared = prepare(request)
         campaign = Campaign.create(request.results_dir, prepared.plan)
         with CampaignLock(campaign.folder):
-            _conduct(campaign, prepared.materials, workers, max_restarts, display)
+            _conduct(campaign, prepared.materials, workers, max_restarts, display, watchers)
         return
     require_campaign(existing)
     with CampaignLock(existing):
-        campaign, materials = go_on(existing, request.data_dir, base)
-        _conduct(campaign, materials, workers, max_restarts, display)
+        campaign, materials = go_on(existing, request.data_dir, base, request.stage)
+        _conduct(campaign, materials, workers, max_restarts, display, watchers)
 
 
 def _conduct(
@@ -162,14 +179,15 @@ def _conduct(
     workers: Launcher,
     max_restarts: int,
     display: Display,
+    watchers: Sequence[Observer],
 ) -> None:
     """Run the campaign under its display, check what it left, and end as its runs did."""
-    from fourmin.launch.execute import execute
+    from fourmin.launch.execute import Observers, execute
     from fourmin.results.run_result import CONVERGED
     from fourmin.rules.engine import check
 
     with display:
-        summary = execute(campaign, materials, workers, display, max_restarts)
+        summary = execute(campaign, materials, workers, Observers(*watchers), max_restarts)
     report = check([campaign.folder])
     display.closed(campaign.folder, summary, report)
     missed = [run["run"] for run in summary["runs"] if run["status"] != CONVERGED]

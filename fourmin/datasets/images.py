@@ -11,6 +11,8 @@ from fourmin.datasets.manifest import ImageRow
 from fourmin.errors import FourminError
 
 _EXIF_ORIENTATION = 0x0112
+_PNG_END = b"IEND\xaeB`\x82"
+"""Type and checksum of the chunk that ends every PNG."""
 _CMYK = "are CMYK, not RGB"
 _GREY = "are grey, not RGB"
 _PNG_AS_JPEG = "are PNG by content under a JPEG name"
@@ -68,6 +70,9 @@ def _decode(data: bytes, path: str) -> tuple[int, int, tuple[str, ...]]:
         warnings.simplefilter("ignore")
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as image:
             image.load()
+            if image.format == "PNG" and _PNG_END not in data:
+                # Pillow does not look for it, other decoders do.
+                raise OSError("truncated: the end chunk is missing")
             notes = []
             named_png = path.lower().endswith(".png")
             if (image.format == "PNG") != named_png:

@@ -1,10 +1,10 @@
 """Writes datasets: Fashion-MNIST's tree, and the shards of any tree.
 
-Shards are written on all cores, each once, and the work goes on after a kill.
-A shard is written under a temporary name and renamed when it is whole and on disk, so a file
-with a shard's name is finished. One that lies there already is read and compared with the
-manifest, and kept. Every image is compared with the manifest on its way. The index is written
-last: a folder without one is not finished.
+Shards are written on all cores, each once, and the work goes on after a kill. A shard is written
+under a temporary name and renamed when it is whole and on disk, so a file with a shard's name is
+finished. One that lies there already is read and compared with the manifest, and kept. Every
+image is compared with the manifest on its way. The index is written last: a folder without one
+is not finished.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest, Split
 from fourmin.datasets.pool import Progress, spread
 from fourmin.datasets.shards import (
     END,
+    INDEX_NAME,
     Shard,
     before_image,
+    holds_shards,
     lay_out,
     padded,
     read_samples,
@@ -78,10 +80,16 @@ def prepare_shards(
     no manifest or differs from it, when `dest` holds other shards, or cannot be written.
     """
     started = time.monotonic()
+    if holds_shards(source):
+        raise FourminError(f"{source} holds shards", "they are made from a tree of images")
+    if any((dest / name).exists() for name in SPLITS):
+        raise FourminError(f"{dest} holds a tree of images", next_step="name another folder")
     _plan.cache_clear()
     manifest, shards = _plan(source, shard_bytes)
     ensure_writable_folder(dest, "folder of the shards")
     _refuse_others(dest, shards)
+    if not all((dest / shard.name).exists() for shard in shards):
+        (dest / INDEX_NAME).unlink(missing_ok=True)
     for left_over in dest.glob(".*.tar.*"):
         left_over.unlink()
     images, done, kept = sum(len(manifest.split(name)) for name in SPLITS), 0, 0

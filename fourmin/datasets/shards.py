@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -34,6 +35,7 @@ BLOCK = 512
 """Tar's unit: headers take one, contents a whole number of them."""
 IMAGE_AT = 3 * BLOCK
 """Where an image begins in its sample: after the class's header and text, and its own header."""
+_NAME = re.compile(r"(train|val)-[0-9]{6,9}\.tar")
 END = bytes(2 * BLOCK)
 """What ends a tar archive."""
 
@@ -162,6 +164,8 @@ class ShardIndex:
         if header["digests"] != {name: manifest.digest(name) for name in SPLITS}:
             raise ValueError("it belongs to other images than the manifest beside it")
         shards = tuple(Shard(**entry) for entry in header["shards"])
+        if not all(_NAME.fullmatch(shard.name) for shard in shards):
+            raise ValueError("a shard in it has a name that no shard has")
         numbers = array("q", map(int, body.split()))
         counts = {name: len(manifest.split(name)) for name in SPLITS}
         for name in SPLITS:

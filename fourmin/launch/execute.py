@@ -50,6 +50,38 @@ class Observer(Protocol):
         """The run's result is on disk."""
 
 
+class Observers:
+    """Several observers as one: each is told everything, in their order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def campaign_opened(self, campaign: Campaign) -> None:
+        """The campaign is registered, or goes on."""
+        for observer in self._observers:
+            observer.campaign_opened(campaign)
+
+    def run_starting(self, slot: Slot, attempt: int) -> None:
+        """The workers of a run are about to be started."""
+        for observer in self._observers:
+            observer.run_starting(slot, attempt)
+
+    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
+        """The workers of a run that was cut off are about to go on after `epoch`."""
+        for observer in self._observers:
+            observer.run_restarting(slot, restart, epoch, why)
+
+    def record(self, slot: Slot, record: Record) -> None:
+        """The event log has one more record."""
+        for observer in self._observers:
+            observer.record(slot, record)
+
+    def run_finished(self, slot: Slot, result: Mapping[str, Any]) -> None:
+        """The run's result is on disk."""
+        for observer in self._observers:
+            observer.run_finished(slot, result)
+
+
 @dataclass(frozen=True)
 class Materials:
     """What the runs of a campaign need beside its plan."""
@@ -57,6 +89,7 @@ class Materials:
     data_dir: Path
     manifest: Path
     system: Mapping[str, Any]
+    stage: Path | None = None
 
 
 MAX_RESTARTS = 3
@@ -195,6 +228,7 @@ class _SlotRun:
             checkpoints=folder / CHECKPOINTS_FOLDER,
             control_socket=scratch / "control",
             scratch=scratch,
+            stage=None if self._materials.stage is None else self._materials.stage.resolve(),
         )
 
 

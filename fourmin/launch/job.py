@@ -40,6 +40,8 @@ class Job:
     control_socket: Path
     scratch: Path
     """A folder that is removed after the run."""
+    stage: Path | None = None
+    """A folder of each node to which the dataset is copied at the start of the run."""
     restart: int = 0
     """Number of this restart of the attempt; 0 when it starts."""
     restart_epoch: int = 0
@@ -63,4 +65,5 @@ class Job:
         fields["configuration"] = Configuration.from_json(fields["configuration"])
         for name in _PATHS:
             fields[name] = Path(fields[name])
+        fields["stage"] = None if fields["stage"] is None else Path(fields["stage"])
         return cls(**fields)

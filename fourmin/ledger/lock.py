@@ -19,7 +19,8 @@ from types import TracebackType
 from fourmin.errors import FourminError
 
 LOCK_NAME = ".lock"
-_UNSUPPORTED = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
+UNSUPPORTED = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
+"""What a file system says that has no record locks."""
 _HELD = {errno.EACCES, errno.EAGAIN}
 
 
@@ -41,7 +42,7 @@ class CampaignLock:
             self._close()
             if error.errno in _HELD:
                 raise self._busy(holder) from None
-            if error.errno not in _UNSUPPORTED:
+            if error.errno not in UNSUPPORTED:
                 raise
             self._take_lease()
         else:

@@ -1,28 +1,77 @@
-"""Reports: comparable benchmark results, and one renderer a format."""
+"""Reports: comparable benchmark results, and one renderer a format.
+
+Text comes from a module a format; charts alone are files of a chart that is named.
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from functools import partial
+from types import ModuleType
 
 from fourmin.errors import FourminError, list_names
 from fourmin.report.model import Comparison
+from fourmin.report.side_by_side import SideBySide
 
 Renderer = Callable[[Comparison], str]
+ChartRenderer = Callable[[Comparison], bytes]
+PairRenderer = Callable[[SideBySide], str]
 
 _RENDERERS = {
     "table": "fourmin.report.table",
     "markdown": "fourmin.report.markdown",
     "csv": "fourmin.report.csv_format",
     "json": "fourmin.report.json_format",
+    "html": "fourmin.report.page",
 }
 
 FORMATS = tuple(_RENDERERS)
+CHART_FORMATS = ("svg", "png")
+"""Formats of a chart alone, which `load_chart_renderer` knows."""
 
 
 def load_renderer(name: str) -> Renderer:
-    """The function that renders a comparison in a format. Raises FourminError."""
-    if name not in _RENDERERS:
-        raise FourminError(f"no report format {name!r}", next_step=f"known: {list_names(FORMATS)}")
-    render: Renderer = importlib.import_module(_RENDERERS[name]).render
+    """The function that renders a report in a format. Raises FourminError.
+
+    What takes a format long and needs no results begins here, beside collecting them.
+    """
+    module = _module(name)
+    if hasattr(module, "prepare"):
+        module.prepare()
+    render: Renderer = module.render
     return render
+
+
+def load_chart_renderer(name: str, chart: str) -> ChartRenderer:
+    """The function that draws a chart as a file in a format. Raises FourminError."""
+    from fourmin.report.charts import files
+
+    if name not in CHART_FORMATS:
+        raise FourminError(
+            f"a chart alone is no {name}",
+            next_step=f"with --chart, take --format {' or '.join(CHART_FORMATS)}",
+        )
+    if chart not in files.CHARTS:
+        raise FourminError(f"no chart {chart!r}", next_step=f"known: {list_names(files.CHARTS)}")
+    files.vl_convert()
+    return partial(getattr(files, name), chart=chart)
+
+
+def load_pair_renderer(name: str) -> PairRenderer:
+    """The function that renders two results side by side in a format. Raises FourminError."""
+    module = _module(name)
+    if not hasattr(module, "render_pair"):
+        raise FourminError(
+            f"two results cannot be compared as {name}",
+            next_step="with --compare, take --format table, markdown, csv or json",
+        )
+    render: PairRenderer = module.render_pair
+    return render
+
+
+def _module(name: str) -> ModuleType:
+    if name not in _RENDERERS:
+        known = list_names((*FORMATS, *CHART_FORMATS))
+        raise FourminError(f"no report format {name!r}", next_step=f"known: {known}")
+    return importlib.import_module(_RENDERERS[name])

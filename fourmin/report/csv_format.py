@@ -4,30 +4,51 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fourmin.report.model import Comparison, Result
+from fourmin.report.side_by_side import SideBySide
 from fourmin.text import printable
 
-_FORMULA_STARTS = ("=", "+", "-", "@")
+_FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def render(comparison: Comparison) -> str:
     """The results that count, then failed and practice campaigns, as RFC 4180 asks."""
-    text = io.StringIO()
-    rows = [_row(result) for result in _all(comparison)]
-    writer = csv.DictWriter(text, fieldnames=_FIELDS, lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    return _text(_FIELDS, (_row(kind, result) for kind, result in _all(comparison)))
 
 
-_FIELDS = [
-    "kind", "source", "path", "submitter", "system", "benchmark", "division", "chips",
+def render_pair(pair: SideBySide) -> str:
+    """One line a fact: the times, what they say, and every difference."""
+    verdict = {} if pair.verdict is None else pair.verdict.to_json()
+    rows = [
+        {"area": "result", "name": name, "a": values[0], "b": values[1]}
+        for name, values in (
+            ("path", (pair.a.path, pair.b.path)),
+            ("minutes", (pair.a.minutes, pair.b.minutes)),
+        )
+    ]
+    rows += [{"area": "not comparable", "name": reason} for reason in pair.obstacles]
+    rows += [{"area": "note", "name": note} for note in pair.notes]
+    rows += [
+        {"area": "verdict", "name": name, "a": value}
+        for name, value in {**verdict, **(verdict.get("welch") or {})}.items()
+        if not isinstance(value, (dict, list)) and value is not None
+    ]
+    rows += [{"area": d.area, "name": d.name, "a": d.a, "b": d.b} for d in pair.differences]
+    return _text(("area", "name", "a", "b"), rows)
+
+
+_FIELDS = (
+    "kind", "source", "path", "submitter", "system", "benchmark", "division", "chips", "chip",
     "global_batch_size", "quality_target", "minutes", "scaled_minutes", "ci95_low", "ci95_high",
-    "cv", "epochs_mean", "images_per_second", "scaling_efficiency", "campaigns", "waivers",
-    "findings", "valid", "registration", "state", "run_minutes", "run_statuses",
-]  # fmt: skip
+    "cv", "epochs_mean", "rcp_epochs", "rcp_mean", "rcp_minimum", "quality", "images_per_second",
+    "scaling_efficiency", "scaling_baseline", "exposed_ms", "energy_joules", "energy_method",
+    "energy_scope", "cost", "cost_currency", "cost_per_hour", "cost_source", "cost_date",
+    "campaigns", "waivers", "findings", "valid", "verified", "registration", "state", "dataset",
+    "clock", "round", "citation", "run_minutes", "run_statuses",
+)  # fmt: skip
 
 
 def _all(comparison: Comparison) -> list[tuple[str, Result]]:
@@ -38,10 +59,10 @@ def _all(comparison: Comparison) -> list[tuple[str, Result]]:
     ]
 
 
-def _row(kind_and_result: tuple[str, Result]) -> dict[str, Any]:
-    kind, result = kind_and_result
+def _row(kind: str, result: Result) -> dict[str, Any]:
     values = result.to_json()
     low, high = result.ci95 or (None, None)
+    energy, cost, rcp = (values.pop(name) or {} for name in ("energy", "cost", "rcp"))
     values.update(
         kind=kind,
         ci95_low=low,
@@ -49,8 +70,20 @@ def _row(kind_and_result: tuple[str, Result]) -> dict[str, Any]:
         waivers=" ".join(result.waivers),
         run_minutes=" ".join("" if r.minutes is None else repr(r.minutes) for r in result.runs),
         run_statuses=" ".join(run.status for run in result.runs),
+        cost=cost.get("amount"),
+        **{f"rcp_{name}": rcp.get(name) for name in ("epochs", "mean", "minimum")},
+        **{f"energy_{name}": energy.get(name) for name in ("joules", "method", "scope")},
+        **{f"cost_{name}": cost.get(name) for name in ("currency", "per_hour", "source", "date")},
     )
-    return {name: _cell(values[name]) for name in _FIELDS}
+    return values
+
+
+def _text(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(fields)
+    writer.writerows([_cell(row.get(name)) for name in fields] for row in rows)
+    return text.getvalue()
 
 
 def _cell(value: Any) -> Any:

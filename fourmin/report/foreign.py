@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from fourmin.report.model import ReportedRun, Result
+from fourmin.report.runs import evaluated, spans
 from fourmin.results.importers.model import BENCHMARK, DAWNBENCH, ForeignRun, ForeignSet
+from fourmin.rules.rule import Finding
 
 DATASETS = {DAWNBENCH: "ImageNet, top-5"}
 MLPERF_DATASET = "ImageNet"
+_SOFTWARE = ("framework", "other_software_stack", "operating_system", "sw_notes")
+_NAMES = ("submitter", "division", "status", "system_name")
 
 
-def foreign_result(found: ForeignSet, findings: int, valid: bool) -> Result:
+def foreign_result(found: ForeignSet, findings: Sequence[Finding]) -> Result:
     """One run set or entry; whatever its files do not give is None.
 
     It is a group of its own: nothing says which sets are attempts at the same result.
     """
     dawnbench = found.source == DAWNBENCH
     rules = found.round
-    clock = "DAWNBench" if dawnbench or rules is None else rules.clock
-    score = found.score
+    description, hyperparameters = _description(found), _hyperparameters(found)
     return Result(
         source=found.source,
         path=found.path,
@@ -28,30 +34,73 @@ def foreign_result(found: ForeignSet, findings: int, valid: bool) -> Result:
         chips=None if dawnbench else found.chips,
         global_batch_size=found.global_batch_size,
         quality_target=found.runs[0].target if found.runs else None,
-        runs=tuple(_reported(run) for run in found.runs),
-        minutes=score.minutes,
+        runs=tuple(_reported(run, found.source) for run in found.runs),
+        minutes=found.score.minutes,
         scaled_minutes=found.scaled_minutes,
-        ci95=score.ci95,
-        cv=score.cv,
+        ci95=found.score.ci95,
+        cv=found.score.cv,
         epochs_mean=found.epochs_mean,
         images_per_second=None if dawnbench else found.images_per_second,
         state="closed",
         practice=False,
-        findings=findings,
-        valid=valid,
+        findings=tuple(findings),
+        # One run that did not converge makes no set invalid: it is the dropped slowest.
+        valid=not any(finding.fails and finding.code != "RUN009" for finding in findings),
         registration="none",
         group=(found.source, found.path),
         identity=(found.source, found.path),
         dataset=DATASETS.get(found.source, MLPERF_DATASET),
-        clock=clock,
+        clock="DAWNBench" if dawnbench or rules is None else rules.clock,
+        round="" if dawnbench or rules is None else rules.name,
+        chip=_chip(description),
+        convergence=found.convergence,
+        configuration=hyperparameters,
+        hyperparameters=hyperparameters,
+        hardware=_hardware(description, dawnbench),
+        software={name: description[name] for name in _SOFTWARE if name in description},
     )
 
 
-def _reported(run: ForeignRun) -> ReportedRun:
+def _description(found: ForeignSet) -> dict[str, Any]:
+    return {
+        name.replace(" ", "_"): value
+        for name, value in (found.description or {}).items()
+        if value not in ("", None)
+    }
+
+
+def _hardware(description: Mapping[str, Any], dawnbench: bool) -> dict[str, Any]:
+    """What a description says of hardware; of a DAWNBench entry only that one field is."""
+    if dawnbench:
+        return {name: description[name] for name in ("hardware",) if name in description}
+    left_out = (*_SOFTWARE, *_NAMES)
+    return {name: value for name, value in description.items() if name not in left_out}
+
+
+def _chip(description: Mapping[str, Any]) -> str:
+    """Model of the accelerators, of the processors where there are none; empty if not told."""
+    for kind in ("accelerator", "host_processor"):
+        name = description.get(f"{kind}_model_name")
+        if str(description.get(f"{kind}s_per_node", "0")) != "0" and isinstance(name, str):
+            return name
+    return ""
+
+
+def _hyperparameters(found: ForeignSet) -> dict[str, Any]:
+    """Those of the first run that logged any."""
+    told = (run.timeline.hyperparameters for run in found.runs)
+    return dict(next((values for values in told if values), {}))
+
+
+def _reported(run: ForeignRun, source: str) -> ReportedRun:
     return ReportedRun(
         path=run.path,
         status=run.status,
         minutes=run.counted_minutes,
         epochs=run.epochs,
         quality=run.quality,
+        seed=run.timeline.seeds[0] if run.timeline.seeds else None,
+        images_per_second=None if source == DAWNBENCH else run.images_per_second,
+        evaluations=evaluated(run.timeline),
+        spans=() if source == DAWNBENCH else spans(run.timeline),
     )

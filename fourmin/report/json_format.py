@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from fourmin.report.model import Comparison
+from fourmin.report.side_by_side import SideBySide
 
 
 def render(comparison: Comparison) -> str:
     """The object of product.md; failed and practice campaigns stand beside the results."""
-    document = {
-        "ruleset": comparison.ruleset,
-        "results": [result.to_json() for result in comparison.results],
-        "failed": [result.to_json() for result in comparison.failed],
-        "practice": [result.to_json() for result in comparison.practice],
-    }
+    return _text(
+        {
+            "ruleset": comparison.ruleset,
+            "results": [result.to_json() for result in comparison.results],
+            "failed": [result.to_json() for result in comparison.failed],
+            "practice": [result.to_json() for result in comparison.practice],
+        }
+    )
+
+
+def render_pair(pair: SideBySide) -> str:
+    """Two results, the verdict on their times, and every difference."""
+    return _text(pair.to_json())
+
+
+def _text(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"

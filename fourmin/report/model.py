@@ -1,20 +1,78 @@
-"""What a report shows: benchmark results, each the median campaign of its group.
+"""What a report shows: results with their runs, and everything that a reader may ask of them.
 
-Every campaign counts. Those of one submitter, system, benchmark and global batch are one group,
-and its result is the median campaign (of an even number the slower middle one), in which one
-that was abandoned, never closed or has no result counts as failed. Practice campaigns never
-count and are listed apart.
+Times are in minutes. Whatever a result's files do not give is None or empty, never guessed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from fourmin.ledger.chain import Entry
+from fourmin.report.prices import Price
+from fourmin.results.rcp import Convergence
+from fourmin.results.scoring import counted
+from fourmin.results.statistics import mean
+from fourmin.rules.rule import SEVERITIES, Finding
 
-@dataclass(frozen=True)
+PUBLISHED = "published"
+"""The source of results that others reported and nobody checked here."""
+_UNKNOWN = Convergence(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One evaluation: after which epoch, the accuracy, and minutes since run_start."""
+
+    epoch: float | None
+    accuracy: float | None
+    minutes: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a run: `initialization`, `run`, `epoch`, `block` or `evaluation`.
+
+    Start and stop are minutes since run_start, so negative before the clock; `stop` is None
+    where the part never ended.
+    """
+
+    name: str
+    epoch: float | None
+    start: float
+    stop: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """What gradient communication cost a step of rank 0, in milliseconds not hidden by compute."""
+
+    exposed_ms_median: float
+    exposed_ms_p95: float
+    algorithms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Measured from run_start to run_stop: joules, by which meter, and of which parts."""
+
+    joules: float
+    method: str
+    scope: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Keys of result.json, marked as measured."""
+        return {
+            "joules": self.joules,
+            "method": self.method,
+            "scope": self.scope,
+            "basis": "measured",
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportedRun:
     """One run: its path, how it ended, and in minutes, epochs and accuracy."""
 
@@ -23,25 +81,41 @@ class ReportedRun:
     minutes: float | None
     epochs: float | None
     quality: float | None
+    seed: Any = None
+    failure: str | None = None
+    images_per_second: float | None = None
+    evaluations: tuple[Evaluated, ...] = ()
+    spans: tuple[Span, ...] = ()
+    communication: Communication | None = None
+    energy: Energy | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of product.md."""
+        """The keys of product.md, and the energy beside them."""
         return {
             "path": self.path,
             "status": self.status,
             "minutes": self.minutes,
             "epochs": self.epochs,
             "quality": self.quality,
+            "energy": None if self.energy is None else self.energy.to_json(),
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The smaller result that scaling efficiency is against."""
+
+    path: str
+    chips: int
+    images_per_second: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One campaign, or one run set of another benchmark's format.
+    """One campaign, one run set of another benchmark's format, or one published result.
 
-    Times are in minutes. `minutes` is the benchmark result and None where the runs give none;
-    `state` says whether the campaign is closed, unfinished or abandoned; `group` tells which
-    campaigns count together.
+    `minutes` is the benchmark result and None where the runs give none; `state` says whether the
+    campaign is closed, unfinished or abandoned; `group` tells which campaigns count together.
     """
 
     source: str
@@ -62,17 +136,34 @@ class Result:
     images_per_second: float | None
     state: str
     practice: bool
-    findings: int
+    findings: tuple[Finding, ...]
     valid: bool
     registration: str
     group: Hashable
     identity: Hashable
-    scaling_efficiency: float | None = None
-    waivers: tuple[str, ...] = ()
     campaigns: int = 1
     dataset: str = ""
     clock: str = "fourmin"
     """Which rule starts and stops the clock."""
+    round: str = ""
+    """The version of the ruleset, or MLPerf's round."""
+    chip: str = ""
+    """Model of the chips that trained."""
+    convergence: Convergence = _UNKNOWN
+    """Mean epochs as compared with the reference convergence point, and that point."""
+    baseline: Baseline | None = None
+    price: Price | None = None
+    citation: str = ""
+    """Where a published result is from."""
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    """Every setting of the run that is known, under its source's names."""
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """Those that MLPerf's logs name, under its keys: the same names for every source."""
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+    software: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    """Environment variables, and what changed the interpreter."""
+    ledger: tuple[Entry, ...] = ()
 
     @property
     def comparable(self) -> tuple[str, str, str, str, float]:
@@ -87,8 +178,70 @@ class Result:
         """Whether this campaign counts as failed in its group."""
         return self.minutes is None or self.state != "closed"
 
+    @property
+    def verified(self) -> bool:
+        """Whether files were checked here; published results are only reported."""
+        return self.source != PUBLISHED
+
+    @property
+    def waivers(self) -> tuple[str, ...]:
+        """The codes that a maintainer waived, sorted."""
+        return tuple(sorted({finding.code for finding in self.findings if finding.waived}))
+
+    @property
+    def severities(self) -> dict[str, int]:
+        """How many findings there are of each severity."""
+        return {
+            severity: sum(finding.severity == severity for finding in self.findings)
+            for severity in SEVERITIES
+        }
+
+    @property
+    def quality(self) -> float | None:
+        """Mean accuracy of the runs that converged; of a published result what was reported."""
+        known = [r.quality for r in self.runs if r.minutes is not None and r.quality is not None]
+        return mean(known) if known else None
+
+    @property
+    def scaling_efficiency(self) -> float | None:
+        """Images/s of a chip, over those of a chip of the baseline; None without one."""
+        own, base = self.images_per_second, self.baseline
+        if base is None or own is None or not self.chips:
+            return None
+        return (own / self.chips) / (base.images_per_second / base.chips)
+
+    @property
+    def energy(self) -> Energy | None:
+        """Energy to train: the mean over the runs that the benchmark result is the mean of.
+
+        None unless each of those was measured, by one method and of the same parts.
+        """
+        if self.minutes is None:
+            return None
+        measured = [self.runs[i].energy for i in counted([run.minutes for run in self.runs])]
+        found = [energy for energy in measured if energy is not None]
+        if not found or len(found) < len(measured):
+            return None
+        if len({(energy.method, energy.scope) for energy in found}) > 1:
+            return None
+        return Energy(mean([e.joules for e in found]), found[0].method, found[0].scope)
+
+    @property
+    def cost(self) -> float | None:
+        """Cost to train in the price's currency: the benchmark result at the stated price."""
+        if self.price is None or self.minutes is None:
+            return None
+        return self.minutes / 60 * self.price.per_hour
+
+    @property
+    def exposed_ms(self) -> float | None:
+        """Mean over the runs of the median exposed communication of a step."""
+        known = [r.communication.exposed_ms_median for r in self.runs if r.communication]
+        return mean(known) if known else None
+
     def to_json(self) -> dict[str, Any]:
         """The keys of product.md, and what else tells results apart beside them."""
+        reference = self.convergence.reference
         return {
             "source": self.source,
             "path": self.path,
@@ -109,13 +262,31 @@ class Result:
             "scaling_efficiency": self.scaling_efficiency,
             "campaigns": self.campaigns,
             "waivers": list(self.waivers),
-            "findings": self.findings,
+            "findings": len(self.findings),
             "valid": self.valid,
             "registration": self.registration,
             "dataset": self.dataset,
             "clock": self.clock,
             "state": self.state,
             "practice": self.practice,
+            "round": self.round,
+            "chip": self.chip,
+            "quality": self.quality,
+            "rcp": None
+            if reference is None
+            else {
+                "epochs": self.convergence.epochs,
+                "mean": reference.mean,
+                "minimum": reference.minimum,
+            },
+            "scaling_baseline": None if self.baseline is None else self.baseline.path,
+            "exposed_ms": self.exposed_ms,
+            "energy": None if self.energy is None else self.energy.to_json(),
+            "cost": None
+            if self.price is None or self.cost is None
+            else {"amount": self.cost, **self.price.to_json(), "basis": "stated"},
+            "verified": self.verified,
+            "citation": self.citation,
         }
 
 
@@ -127,37 +298,3 @@ class Comparison:
     results: tuple[Result, ...]
     failed: tuple[Result, ...] = field(default=())
     practice: tuple[Result, ...] = field(default=())
-
-
-def compare(ruleset: str, results: Iterable[Result]) -> Comparison:
-    """Group campaigns, choose the median of each group, and sort by benchmark and minutes.
-
-    A campaign that lies in two places (the same `identity`) counts once, where it comes first.
-    """
-    unique: dict[Hashable, Result] = {}
-    for result in results:
-        unique.setdefault(result.identity, result)
-    groups: dict[Hashable, list[Result]] = {}
-    for result in unique.values():
-        if not result.practice:
-            groups.setdefault(result.group, []).append(result)
-    chosen = [_median(group) for group in groups.values()]
-    return Comparison(
-        ruleset=ruleset,
-        results=tuple(sorted(chosen, key=_rank)),
-        failed=tuple(sorted((r for g in groups.values() for r in g if r.failed), key=_rank)),
-        practice=tuple(sorted((r for r in unique.values() if r.practice), key=_rank)),
-    )
-
-
-def _median(group: list[Result]) -> Result:
-    ordered = sorted(group, key=_rank)
-    chosen = ordered[len(ordered) // 2]
-    if chosen.failed:
-        chosen = replace(chosen, minutes=None, scaled_minutes=None)
-    return replace(chosen, campaigns=len(ordered))
-
-
-def _rank(result: Result) -> tuple[tuple[str, str, str, str, float], float, str]:
-    minutes = math.inf if result.failed or result.minutes is None else result.minutes
-    return result.comparable, minutes, result.path

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from fourmin.report.model import ReportedRun, Result
+from fourmin.report.model import Comparison, ReportedRun, Result
+from fourmin.rules.rule import SEVERITIES, Finding
 from fourmin.text import printable
 
 Column = tuple[str, Callable[[Result], str]]
+NONE = "-"
+_MOST_CODES = 8
 
 
 def duration(minutes: float | None) -> str:
     """Minutes with their unit, in seconds below a minute; `-` for none."""
     if minutes is None:
-        return "-"
+        return NONE
     return f"{minutes * 60:.2f} s" if abs(minutes) < 1 else f"{minutes:.3f} min"
 
 
 def interval(result: Result) -> str:
     """The 95% interval of the mean time."""
     if result.ci95 is None:
-        return "-"
-    low, high = result.ci95
+        return NONE
+    return between(*result.ci95)
+
+
+def between(low: float, high: float) -> str:
+    """Two times in minutes, shortest first, with their unit."""
     if abs(high) < 1:
         return f"{low * 60:.2f} to {high * 60:.2f} s"
     return f"{low:.3f} to {high:.3f} min"
 
 
 def run_times(result: Result) -> str:
-    """Every run, in run order: its time, or how it ended."""
-    return ", ".join(_run_time(run) for run in result.runs) or "-"
+    """Every run, in run order: its time, or how it ended; nobody knows those that are reported."""
+    if not result.verified:
+        return NONE
+    return ", ".join(_run_time(run) for run in result.runs) or NONE
 
 
 def _run_time(run: ReportedRun) -> str:
@@ -38,15 +47,79 @@ def _run_time(run: ReportedRun) -> str:
 
 def number(value: float | None, form: str) -> str:
     """A number in a format, or `-` for none."""
-    return "-" if value is None else format(value, form)
+    return NONE if value is None else format(value, form)
 
 
 def verdict(result: Result) -> str:
     """Whether the result is valid, and what was waived."""
+    if not result.verified:
+        return "reported, not verified here"
     state = "" if result.state == "closed" else f"{result.state}, "
     valid = "valid" if result.valid else "INVALID"
     waivers = f", waived {' '.join(result.waivers)}" if result.waivers else ""
     return f"{state}{valid}{waivers}"
+
+
+def epochs(result: Result) -> str:
+    """Epochs of the runs that count, over those of the reference; the mean of all without one."""
+    own, reference = result.convergence.epochs, result.convergence.reference
+    if own is None or reference is None:
+        return number(result.epochs_mean, ".1f")
+    return f"{own:.1f}/{reference.mean:.1f}"
+
+
+def reference_point(result: Result) -> str:
+    """What the reference convergence point asks, and the result after it."""
+    reference = result.convergence.reference
+    if reference is None:
+        return NONE
+    scaled = "no score" if result.scaled_minutes is None else duration(result.scaled_minutes)
+    return f"mean {reference.mean:.2f}, least {reference.minimum:.2f} epochs; scaled {scaled}"
+
+
+def scaling(result: Result) -> str:
+    """Scaling efficiency, and what it is against."""
+    if result.scaling_efficiency is None or result.baseline is None:
+        return NONE
+    chips = f"{result.baseline.chips} chip{'' if result.baseline.chips == 1 else 's'}"
+    return f"{result.scaling_efficiency:.1%} of {chips} in {printable(result.baseline.path)}"
+
+
+def findings(result: Result) -> str:
+    """How many of each severity, and their codes."""
+    told = [_of_severity(result.findings, severity) for severity in SEVERITIES]
+    return ", ".join(part for part in told if part) or ("none" if result.verified else NONE)
+
+
+def _of_severity(all_findings: tuple[Finding, ...], severity: str) -> str:
+    codes = [finding.code for finding in all_findings if finding.severity == severity]
+    if not codes:
+        return ""
+    distinct = sorted(set(codes))
+    shown = " ".join(distinct[:_MOST_CODES])
+    more = " …" if len(distinct) > _MOST_CODES else ""
+    return f"{len(codes)} {severity}{'' if len(codes) == 1 else 's'} ({shown}{more})"
+
+
+def energy(result: Result) -> str:
+    """Energy to train with its method and scope; it is measured or not shown."""
+    found = result.energy
+    if found is None:
+        return NONE
+    amount, unit = (found.joules, "J") if found.joules < 1e5 else (found.joules / 3.6e6, "kWh")
+    return f"{amount:,.3g} {unit} measured ({printable(found.method)}: {printable(found.scope)})"
+
+
+def cost(result: Result) -> str:
+    """Cost to train, with the price that somebody stated."""
+    price = result.price
+    if price is None or result.cost is None:
+        return NONE
+    currency, source = printable(price.currency), printable(price.source)
+    return (
+        f"{result.cost:,.4g} {currency} at a stated {price.per_hour:,g} {currency} an hour "
+        f"({source}, {price.date})"
+    )
 
 
 COLUMNS: tuple[Column, ...] = (
@@ -57,7 +130,7 @@ COLUMNS: tuple[Column, ...] = (
     ("time", lambda r: duration(r.minutes)),
     ("95% interval", interval),
     ("CV", lambda r: number(r.cv, ".1%")),
-    ("epochs", lambda r: number(r.epochs_mean, ".1f")),
+    ("epochs/RCP", epochs),
     ("images/s", lambda r: number(r.images_per_second, ",.0f")),
     ("scaling", lambda r: number(r.scaling_efficiency, ".1%")),
     ("checked", verdict),
@@ -66,8 +139,16 @@ COLUMNS: tuple[Column, ...] = (
 
 DETAILS: tuple[Column, ...] = (
     ("runs", run_times),
-    ("registration", lambda r: printable(r.registration)),
-    ("campaigns", lambda r: str(r.campaigns)),
+    ("accuracy", lambda r: number(r.quality, ".4f")),
+    ("RCP", reference_point),
+    ("scaling", scaling),
+    ("exposed communication", lambda r: NONE if r.exposed_ms is None else f"{r.exposed_ms:.2f} ms"),
+    ("energy", energy),
+    ("cost", cost),
+    ("registration", lambda r: printable(r.registration) if r.verified else NONE),
+    ("campaigns", lambda r: str(r.campaigns) if r.verified else NONE),
+    ("findings", findings),
+    ("from", lambda r: printable(r.citation) or NONE),
     ("path", lambda r: printable(r.path)),
 )
 """What else is said of each result; its own columns where there is room."""
@@ -75,16 +156,28 @@ DETAILS: tuple[Column, ...] = (
 
 def title(result: Result) -> str:
     """What a table is about: results in different ones must not be compared."""
-    parts = [f"{result.division} division", f"target {number(result.quality_target, 'g')}"]
+    division = f"{result.division} division" if result.verified else "reported, not verified here"
+    target = result.quality_target
+    parts = [division, "no common target" if target is None else f"target {target:g}"]
     if result.dataset:
         parts.append(result.dataset)
-    parts.append(f"clock of {result.clock}")
+    parts.append(f"clock of {result.clock}" if result.verified else f"clock: {result.clock}")
     return ", ".join(printable(part) for part in (result.benchmark, *parts))
 
 
 def same_table(result: Result) -> tuple[str, str, str, str, float]:
     """Results are comparable only when these agree."""
     return result.comparable
+
+
+def apart(comparison: Comparison) -> Iterator[tuple[str, tuple[Result, ...]]]:
+    """What stands below the tables: a heading and its campaigns, where there are any."""
+    for heading, others in (
+        ("failed, unfinished or abandoned campaigns", comparison.failed),
+        ("practice campaigns, which never count", comparison.practice),
+    ):
+        if others:
+            yield heading, others
 
 
 def one_line(result: Result) -> str:

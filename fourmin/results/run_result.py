@@ -18,6 +18,9 @@ NOT_CONVERGED = "not-converged"
 ABORTED = "aborted"
 STATUSES = (CONVERGED, NOT_CONVERGED, ABORTED)
 
+ADDED_LATER = ("energy",)
+"""Keys that result.json has had only since some version: an older one has none, not null."""
+
 _MILLISECONDS_PER_MINUTE = 60_000
 
 
@@ -72,6 +75,7 @@ def run_result(log: EventLog) -> dict[str, Any]:
         "first_losses": timeline.value(keys.STEP_LOSS),
         "cache_cleared": timeline.value(keys.CACHE_CLEAR),
         "communication": timeline.value(keys.COMMUNICATION),
+        "energy": timeline.value(keys.ENERGY),
         "configuration": configuration,
         "hyperparameters": timeline.hyperparameters,
         "system": timeline.value(keys.SYSTEM),

@@ -30,12 +30,22 @@ def score(minutes: Sequence[float | None]) -> Score:
     """
     converged = [value for value in minutes if value is not None and value > 0]
     failed = len(minutes) - len(converged)
-    ordered = sorted(converged) + [math.inf] * failed
-    kept = ordered[1:-1] if len(ordered) >= SMALLEST_SET else ordered
-    result = mean(kept) if kept and math.isfinite(kept[-1]) else None
+    kept = [minutes[index] for index in counted(minutes)]
+    times = [value for value in kept if value is not None and value > 0]
+    result = mean(times) if times and len(times) == len(kept) else None
     whole = converged if not failed and converged else None
     return Score(
         minutes=result,
         ci95=log_interval(whole) if whole else None,
         cv=coefficient_of_variation(whole) if whole and len(whole) > 1 else None,
     )
+
+
+def counted(minutes: Sequence[float | None]) -> list[int]:
+    """Which runs the benchmark result is the mean of: all but the fastest and the slowest.
+
+    Positions in `minutes`, by time. Of fewer than three runs none is dropped.
+    """
+    times = [math.inf if value is None or value <= 0 else value for value in minutes]
+    order = sorted(range(len(times)), key=times.__getitem__)
+    return order[1:-1] if len(order) >= SMALLEST_SET else order

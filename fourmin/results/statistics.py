@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 
 
@@ -69,6 +70,34 @@ def log_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[flo
     quantile = student_t_quantile(0.5 + confidence / 2, len(logs) - 1)
     half = quantile * sample_deviation(logs) / math.sqrt(len(logs))
     return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
+
+
+@dataclass(frozen=True)
+class Welch:
+    """Welch's test of two means: t, its degrees of freedom (Welch-Satterthwaite), two-sided p,
+    and the standard error of the difference of the means.
+    """
+
+    t: float
+    degrees: float
+    p: float
+    error: float
+
+
+def welch_test(left: Sequence[float], right: Sequence[float]) -> Welch | None:
+    """Welch's two-sided t test of `left` against `right`; None where neither has any spread.
+
+    Raises ValueError for fewer than two values on a side.
+    """
+    if len(left) < 2 or len(right) < 2:
+        raise ValueError("a spread needs two values on each side")
+    a, b = (sample_deviation(side) ** 2 / len(side) for side in (left, right))
+    if a + b == 0:
+        return None
+    error = math.sqrt(a + b)
+    t = (mean(left) - mean(right)) / error
+    degrees = (a + b) ** 2 / (a * a / (len(left) - 1) + b * b / (len(right) - 1))
+    return Welch(t, degrees, 2 * student_t_cdf(-abs(t), degrees), error)
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fourmin.results.estimates import holds_estimate
 from fourmin.results.importers import dawnbench, mlperf
 
 CAMPAIGN = "campaign"
@@ -16,6 +17,8 @@ SUBMISSION = "submission"
 MLPERF_RUN = "mlperf-run"
 MLPERF_RUN_SET = "mlperf-run-set"
 DAWNBENCH_ENTRY = "dawnbench-entry"
+ESTIMATE = "estimate"
+"""A file of `fourmin estimate`, which is no result."""
 FOREIGN_KINDS = (MLPERF_RUN, MLPERF_RUN_SET, DAWNBENCH_ENTRY)
 """What other benchmarks leave."""
 
@@ -41,7 +44,7 @@ class Target:
     @property
     def identity(self) -> str:
         """The same for the same thing by another path; a link in its place is its own thing."""
-        if self.kind in (MLPERF_RUN, DAWNBENCH_ENTRY):
+        if self.kind in (MLPERF_RUN, DAWNBENCH_ENTRY, ESTIMATE):
             return os.path.join(os.path.realpath(self.folder.parent), self.folder.name)
         return os.path.realpath(self.folder)
 
@@ -68,6 +71,8 @@ def _of_file(file: Path, given: str) -> list[Target]:
     if file.suffix.lower() in (".json", ".tsv") and entries:
         entry = file.with_name(entries[0])
         return [Target(DAWNBENCH_ENTRY, entry, os.path.join(os.path.dirname(given), entry.name))]
+    if holds_estimate(file.resolve()):
+        return [Target(ESTIMATE, file, given)]
     log = file.resolve()  # what the caller names may be a link
     return [Target(MLPERF_RUN, log, given)] if mlperf.is_log(log) else []
 
@@ -102,10 +107,13 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _foreign(folder: Path, path: str, names: list[str]) -> Iterator[Target]:
-    """The results of other benchmarks among the files of a folder.
+    """Estimates, and the results of other benchmarks, among the files of a folder.
 
     One log alone is a run, unless it lies where a package has its sets.
     """
+    for name in names:
+        if holds_estimate(folder / name):
+            yield Target(ESTIMATE, folder / name, os.path.join(path, name))
     for name in dawnbench.entries_in(folder, names):
         yield Target(DAWNBENCH_ENTRY, folder / name, os.path.join(path, name))
     logs = mlperf.logs_in(folder, names)

@@ -13,11 +13,13 @@ from fourmin.ledger.git import History
 from fourmin.ledger.submission import SubmissionView
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.results import tree
+from fourmin.results.estimates import is_estimate
 from fourmin.results.folder import JsonFile, list_folder, read_bytes
 from fourmin.rules.changes import ChangeView
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
 from fourmin.rules.registry import RULES
 from fourmin.rules.rule import CAMPAIGN, CHANGE, FOURMIN, RUN, SUBMISSION, TREE, WARNING, Finding
+from fourmin.rules.schema import estimate_as_result, lone_estimate
 from fourmin.rules.waivers import (
     WAIVERS_FILE,
     Waiver,
@@ -35,7 +37,7 @@ class Checked:
     """Something that was checked: a path as the caller gave it, its kind, and whether it passed.
 
     `kind` is run, campaign, submission, mlperf-run, mlperf-run-set, dawnbench-entry or unknown
-    (nothing there that this tool knows). `look_first` is the code of the error that a reviewer
+    (nothing there that is a result). `look_first` is the code of the error that a reviewer
     should look at first, None without one.
     """
 
@@ -118,7 +120,12 @@ def check(
     digests = {path: view.digest for path, view in views.items()}
     findings = apply_waivers(findings, digests, load_waivers() if waivers is None else waivers)
     checked = [
-        Checked(target.path, target.kind, not any(f.fails for f in owned), look_first(owned))
+        Checked(
+            target.path,
+            UNKNOWN if target.kind == tree.ESTIMATE else target.kind,
+            not any(f.fails for f in owned),
+            look_first(owned),
+        )
         for target, owned in _owners(known, findings)
     ]
     checked += [Checked(path, UNKNOWN, True) for path in unknown]
@@ -294,6 +301,8 @@ def _check_target(target: tree.Target, views: Mapping[str, CampaignView]) -> lis
         return check_view(views[target.path])
     if target.kind == tree.RUN:
         return list(_check_run_folder(target))
+    if target.kind == tree.ESTIMATE:
+        return list(_estimate(target.path))
     prefix = target.path.rstrip("/") + "/"
     below = {
         path.removeprefix(prefix): view for path, view in views.items() if path.startswith(prefix)
@@ -316,14 +325,20 @@ def _check_run_folder(target: tree.Target) -> Iterator[Finding]:
         for name in ("events.log", "result.json")
         if not isinstance(data := read_bytes(target.folder / name), str)
     }
-    result = files.get("result.json")
+    found = files.get("result.json")
+    result = None if found is None else JsonFile.parse("result.json", found)
+    if result is not None and is_estimate(result.value):
+        yield from _estimate(os.path.join(target.path, result.path))
     yield from check_run(
         RunView(
             target.path,
             None,
             events=files.get("events.log", b""),
-            result=None
-            if result is None
-            else Document(JsonFile.parse("result.json", result), "result", CURRENT),
+            result=None if result is None else Document(result, "result", CURRENT),
         )
     )
+
+
+def _estimate(path: str) -> Iterator[Finding]:
+    """The finding of an estimate where a result should be."""
+    return estimate_as_result.findings(path, path, lambda where: [lone_estimate(where)])

@@ -10,6 +10,7 @@ from itertools import islice
 from fourmin.ledger.view import RunView
 from fourmin.log import keys
 from fourmin.log.records import Record
+from fourmin.results.run_result import ADDED_LATER
 from fourmin.rules.compare import MOST_DIFFERENCES, differences, mapping, same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
@@ -35,6 +36,7 @@ SETUP = (
 """Events that a run logs exactly once before its clock starts."""
 ON_THE_CLOCK = (keys.RUN_START, keys.STEP_LOSS, keys.RUN_STOP)
 AFTERWARDS = (keys.DATA_ORDER_DIGEST, keys.COMMUNICATION)
+WHERE_THERE_IS_A_METER = (keys.ENERGY,)
 _METADATA = {
     keys.FILE,
     keys.LINENO,
@@ -93,7 +95,7 @@ def event_counts(run: RunView) -> Iterator[Problem]:
         One record each of the submission, campaign, system, package, configuration, dataset,
         seed, sample counts, batch, optimizer and initial-weights keys before init_stop; one
         run_start and run_stop, also in a run that was restarted; one step_loss,
-        data_order_digest and communication in a run that ended of itself.
+        data_order_digest and communication in a run that ended of itself; at most one energy.
     Why it is bad
         Of two values a reader takes the first and another the last.
     Example
@@ -105,8 +107,9 @@ def event_counts(run: RunView) -> Iterator[Problem]:
         return
     counts = Counter(record.key for record in run.counted)
     lines = {record.key: record.line for record in run.counted}
-    for key in (*SETUP, *ON_THE_CLOCK, *AFTERWARDS):
+    for key in (*SETUP, *ON_THE_CLOCK, *AFTERWARDS, *WHERE_THERE_IS_A_METER):
         needed = run.whole or (key in SETUP and counts[keys.INIT_STOP] > 0)
+        needed = needed and key not in WHERE_THERE_IS_A_METER
         if counts[key] > 1:
             yield Problem(run.log_path, f"{key} occurs {counts[key]} times", lines[key])
         elif needed and not counts[key]:
@@ -153,7 +156,7 @@ _PHASES = {
     keys.CHECKPOINT: 4,
     keys.RUN_RESTART: 4,
     keys.RUN_STOP: 5,
-    **dict.fromkeys(AFTERWARDS, 6),
+    **dict.fromkeys((*AFTERWARDS, *WHERE_THERE_IS_A_METER), 6),
 }
 _PHASE_NAMES = ("the start", "setup", keys.INIT_STOP, keys.RUN_START, "training", keys.RUN_STOP)
 
@@ -225,8 +228,10 @@ def result_from_log(run: RunView) -> Iterator[Problem]:
         if run.campaign is None:  # in a campaign, strict-json tells
             yield Problem(path, error.message, error.line)
         return
-    found = differences(run.result.file.value, run.facts)
-    for difference in islice(found, MOST_DIFFERENCES):
+    written = run.result.file.value
+    added = {name for name in ADDED_LATER if name not in mapping(written)}
+    facts = {name: v for name, v in run.facts.items() if v is not None or name not in added}
+    for difference in islice(differences(written, facts), MOST_DIFFERENCES):
         yield Problem(path, difference)
 
 

@@ -32,6 +32,7 @@ _OWN: tuple[Rule, ...] = (
     schema.unsafe_path,
     schema.missing_file,
     schema.unknown_benchmark,
+    schema.estimate_as_result,
     eventlog.strict_log,
     eventlog.event_counts,
     eventlog.event_order,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fourmin.ledger.view import CampaignView, Document, is_checkpoints
+from fourmin.results.estimates import is_estimate
 from fourmin.results.schema import schema_errors
 from fourmin.rules.rule import CAMPAIGN, ERROR, Problem, rule
 
@@ -153,3 +154,27 @@ def unknown_benchmark(campaign: CampaignView) -> Iterator[Problem]:
             campaign.where("campaign.json"),
             f"ruleset {plan['ruleset']} has no benchmark {plan['benchmark']} here",
         )
+
+
+@rule("SCH007", "estimate-as-result", ERROR, CAMPAIGN)
+def estimate_as_result(campaign: CampaignView) -> Iterator[Problem]:
+    """No file is the output of `fourmin estimate`.
+
+    What it checks
+        The `kind` of campaign.json, result.json and summary.json, and of every JSON file that is
+        given to the validator or lies in a folder of results.
+    Why it is bad
+        An estimate comes from cost models: nothing was trained, and nothing measured.
+    Example
+        `fourmin estimate --json > results/estimate.json`, then `fourmin validate results`.
+    How to put it right
+        Keep estimates out of folders of results. `fourmin run` makes a result.
+    """
+    for document in _documents(campaign):
+        if is_estimate(document.file.value):
+            yield lone_estimate(campaign.where(document.path))
+
+
+def lone_estimate(path: str) -> Problem:
+    """What is wrong with an estimate at `path`, where no campaign is around it."""
+    return Problem(path, "this is an estimate by cost models, of kind fourmin-estimate: no result")

@@ -96,6 +96,34 @@ def usable_gpus() -> int:
     return min(present, len(named))
 
 
+def busy_gpus() -> list[str]:
+    """The visible GPUs on which other processes compute now, each with what it is used for."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        found = []
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        indices = [part.strip() for part in visible.split(",")] if visible is not None else None
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            # Devices may be named by UUID as well; then all are looked at.
+            if indices and all(i.isdigit() for i in indices) and str(index) not in indices:
+                continue
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            if processes:
+                used = pynvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30
+                found.append(f"GPU {index}: {len(processes)} processes, {used:.1f} GiB in use")
+        return found
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
 def driver_version() -> str | None:
     """Version of the NVIDIA driver, or None without one."""
     import pynvml

@@ -27,7 +27,7 @@ from fourmin.training.step import EagerStep, MicroBatch
 
 Call = Callable[[], object]
 
-_FUSION_BYTES = 4 << 20
+FUSION_BYTES = 4 << 20
 
 
 def measure_steps(
@@ -45,7 +45,7 @@ def measure_steps(
     say("ceilings")
     report = StepReport(
         options,
-        _hardware(device),
+        hardware_name(device),
         f"torch {torch.__version__}",
         measure_ceilings(device, options.precision),
         3.0 * forward_flops(options.model, options.image_size, options.classes),
@@ -132,9 +132,10 @@ def _measure_peer(
     return PeerResult(peer, size, tuple(seconds), busy, note)
 
 
-def _parts(
+def step_parts(
     options: StepOptions, config: Configuration, memory_format: torch.memory_format
 ) -> tuple[nn.Module, Precision, LearningRateSchedule]:
+    """Model, precision and schedule of a step that is measured, at the start of training."""
     device = torch.device(options.device)
     model = build_model(
         options.model,
@@ -154,9 +155,9 @@ def _own_step(kind: str, compiled: bool) -> Callable[..., tuple[Call, str, Call]
     def build(
         options: StepOptions, config: Configuration, batch: MicroBatch
     ) -> tuple[Call, str, Call]:
-        model, precision, schedule = _parts(options, config, torch.channels_last)
+        model, precision, schedule = step_parts(options, config, torch.channels_last)
         optimizer = build_optimizer(model, config)
-        reducer = GradientReducer(model.named_parameters(), NativeAllReduce(1), 1, _FUSION_BYTES)
+        reducer = GradientReducer(model.named_parameters(), NativeAllReduce(1), 1, FUSION_BYTES)
         note = ""
         if kind == "fast":
             reason = reason_against(model, optimizer, precision)
@@ -183,7 +184,7 @@ def _usual_script(
     options: StepOptions, config: Configuration, batch: MicroBatch
 ) -> tuple[Call, str, Call]:
     """What torchvision's reference script does: NCHW, GradScaler, torch's SGD."""
-    model, precision, _ = _parts(options, config, torch.contiguous_format)
+    model, precision, _ = step_parts(options, config, torch.contiguous_format)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     scaler = torch.amp.GradScaler(options.device, enabled=options.precision == "fp16")
     images, labels = batch[0].contiguous(), batch[1]
@@ -212,13 +213,13 @@ _BUILDERS: dict[str, Callable[..., tuple[Call, str, Call]]] = {
 
 def _measure_update(options: StepOptions, config: Configuration) -> float | None:
     """Seconds of the fused update alone; None where the fast step cannot run."""
-    model, precision, schedule = _parts(options, config, torch.channels_last)
+    model, precision, schedule = step_parts(options, config, torch.channels_last)
     optimizer = build_optimizer(model, config)
     if reason_against(model, optimizer, precision) is not None:
         return None
     from fourmin.training.fast.step import FastStep
 
-    reducer = GradientReducer(model.named_parameters(), NativeAllReduce(1), 1, _FUSION_BYTES)
+    reducer = GradientReducer(model.named_parameters(), NativeAllReduce(1), 1, FUSION_BYTES)
     step = FastStep(
         model, optimizer, reducer, precision, schedule, config.label_smoothing,
         total_steps=64, growth_interval=config.loss_scale_growth_interval, world_size=1,
@@ -229,7 +230,8 @@ def _measure_update(options: StepOptions, config: Configuration) -> float | None
         reducer.close()
 
 
-def _hardware(device: torch.device) -> str:
+def hardware_name(device: torch.device) -> str:
+    """The GPU, or the processor and how many of it this process may use."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     found = processor()

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable
 from datetime import timedelta
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -31,8 +32,10 @@ from fourmin.system.boot import boot_digest
 from fourmin.training.comm import process_group
 from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
 from fourmin.training.comm.build import build_reducer
-from fourmin.training.data import build_loader
+from fourmin.training.data import open_data
 from fourmin.training.data.order import OrderDigest
+from fourmin.training.data.staging import remove_staged, stage_dataset
+from fourmin.training.energy import RunEnergy
 from fourmin.training.evaluate import evaluate
 from fourmin.training.fast.choose import build_step, refuse_another_step
 from fourmin.training.models import build_model
@@ -73,6 +76,7 @@ class Session:
         )
         self._order = OrderDigest()
         self._attempted = 0
+        self._staged: Path | None = None
         self._exposed_seconds: list[float] = []
 
     def run(self) -> None:
@@ -101,6 +105,8 @@ class Session:
             self._train()
         finally:
             process_group.destroy()
+            if self._staged is not None:
+                remove_staged(self._staged, self._place)
 
     # Before the clock.
 
@@ -121,6 +127,8 @@ class Session:
         self._barrier()
         if log:
             log.end(keys.INIT_STOP, None)
+        self._energy.start()
+        if log:
             log.start(keys.RUN_START, None, boot=boot_digest())
 
     def _prepare(self) -> None:
@@ -153,6 +161,7 @@ class Session:
         )
         self._model.train()
         self._reducer = build_reducer(config, self._model.named_parameters(), place)
+        self._energy = RunEnergy(place)
         self._new_step()
 
     def _new_step(self) -> None:
@@ -222,35 +231,29 @@ class Session:
                 self._checkpoints.save(epoch, self._state)
         if log:
             log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
+        joules = self._energy.stop()
         exposed = self._exposed_on_all_ranks()
         if log:
             log.point(keys.DATA_ORDER_DIGEST, self._order.hexdigest(), namespace=OWN,
                       samples_count=self._order.count)  # fmt: skip
             log_communication(log, self._reducer.counters, exposed, self._attempted)
+        self._energy.log(log, joules)
+        if log:
             log.sync()
         self._checkpoints.close()
 
     def _open_data(self) -> None:
-        config = self._config
-        self._loader = build_loader(
-            config.loader,
-            manifest=Manifest.load(self._job.manifest),
-            data_dir=self._job.data_dir,
-            seed=self._job.seed,
-            global_batch_size=config.global_batch_size,
-            gradient_accumulation_steps=config.gradient_accumulation_steps,
-            rank=self._place.rank,
-            world_size=self._place.world_size,
-            device=self._place.device,
-            threads=config.loader_threads,
-            image_size=config.image_size,
-            eval_resize=config.eval_resize,
-            augmentation=config.augmentation,
-            mean=config.pixel_mean,
-            std=config.pixel_std,
-            # What autocast would round to anyway, at half the bytes.
-            out_dtype=torch.float16 if config.precision == "fp16" else torch.float32,
-            decoder=config.decoder,
+        job, place = self._job, self._place
+        if job.stage is not None:
+            self._staged = stage_dataset(job, job.stage, place, self._log)
+        self._loader = open_data(
+            self._config,
+            manifest=Manifest.load(job.manifest),
+            data_dir=self._staged or job.data_dir,
+            seed=job.seed,
+            device=place.device,
+            rank=place.rank,
+            world_size=place.world_size,
         )
 
     def _steps_left(self) -> int | None:
@@ -280,7 +283,8 @@ class Session:
             exposed.append(hidden)
         self._attempted += steps
         means = self._mean_over_ranks(torch.stack(losses))
-        self._exposed_seconds.extend(one.seconds() for one in exposed)
+        waited = [one.seconds() for one in exposed]
+        self._exposed_seconds.extend(waited)
         seconds = time.perf_counter() - began
         self._digest_order(consumed)
         if log:
@@ -296,6 +300,8 @@ class Session:
                     "optimizer_steps": self._step.performed,
                     "skipped_steps": self._precision.skipped_steps,
                     "loss_scale": self._precision.loss_scale,
+                    "learning_rate": self._schedule(max(0, self._step.performed - 1)),
+                    "exposed_ms_median": float(np.median(waited)) * 1000,
                 },
                 epoch_num=epoch,
             )

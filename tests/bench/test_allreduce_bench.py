@@ -22,7 +22,7 @@ from fourmin.bench.allreduce import (
     table_lines,
     with_bandwidths,
 )
-from fourmin.bench.chart import HEIGHT, WIDTH, log_chart
+from fourmin.chart import HEIGHT, WIDTH, log_chart
 from fourmin.cli.bench_allreduce_command import allreduce
 from fourmin.config import CHOICES
 from fourmin.errors import FourminError

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "torchvision", "numpy", "nvidia.dali", "PIL", "sklearn", "scipy")
+HEAVY = ("torch", "torchvision", "numpy", "nvidia.dali", "PIL", "sklearn", "scipy", "jinja2",
+         "vl_convert")  # fmt: skip
 
 LIGHT_COMMANDS = (
     ["--help"],
@@ -23,6 +24,8 @@ LIGHT_COMMANDS = (
     ["rules", "LED001"],
     ["presets"],
     ["presets", "digits"],
+    ["estimate", "--preset", "resnet50-64k", "--nodes", "256"],
+    ["estimate", "--validation"],
     ["data", "--help"],
 )
 

@@ -12,11 +12,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from fourmin.errors import FourminError
+from fourmin.log import keys
 from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
 from fourmin.training.comm.base import AllReduce, Topology, build_all_reduce
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.measure import Plan, measure
 from fourmin.training.comm.process_group import WorkerPlace
+from fourmin.training.energy import RunEnergy
 
 TUNING = (
     "0:native", "9:torus", "3000:halving-doubling", "20000:ring", "100000:hierarchical",
@@ -229,6 +231,48 @@ def compare_digest(rank: int, size: int, odd_ranks: list[int]) -> str:
     except FourminError as error:
         return f"{error}\nexit {error.exit_code}"
     return ""
+
+
+class CountingMeter:
+    """A meter that says what it is told."""
+
+    method, scope = "rapl", "package-0"
+
+    def __init__(self, joules: float | None) -> None:
+        self._joules = joules
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> float | None:
+        return self._joules
+
+
+class KeepingLog:
+    """Keeps the values of what is logged."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def point(self, key: str, value: Any, **_: Any) -> None:
+        assert key == keys.ENERGY
+        self.values.append(value)
+
+
+def run_energy(
+    rank: int, size: int, by_node: list[float | None], started: bool
+) -> list[Any] | None:
+    """The energy of a run whose nodes count these joules; None as if there were no meter."""
+    ranks_per_node = size // len(by_node)
+    node, local_rank = divmod(rank, ranks_per_node)
+    place = WorkerPlace(rank, size, local_rank, ranks_per_node, torch.device("cpu"))
+    meter = CountingMeter(by_node[node]) if local_rank == 0 else None
+    energy = RunEnergy(place, meter)
+    if started:
+        energy.start()
+    log = KeepingLog() if rank == 0 else None
+    energy.log(log, energy.stop())  # type: ignore[arg-type]
+    return None if log is None else log.values
 
 
 def step_without_peer(

@@ -80,10 +80,35 @@ def test_a_setting_that_cannot_be_is_named(setting: str, message: str) -> None:
     assert caught.value.exit_code == 2
 
 
-def test_an_unknown_key_is_answered_with_those_that_are_close() -> None:
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("learning_rate", "end_learning_rate, base_learning_rate"),
+        ("momentun", "momentum"),
+        ("weigth_decay", "weight_decay"),
+        ("lars-eta", "lars_eta"),
+        ("Momentum", "momentum"),
+        ("batch", "global_batch_size"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_the_near_ones_alone(typed: str, meant: str) -> None:
     with pytest.raises(FourminError) as caught:
-        parse_settings(["learning_rate=3"])
-    assert "base_learning_rate" in caught.value.why
+        parse_settings([f"{typed}=3"])
+    assert caught.value.why.startswith(f"near: {meant}")
+    assert "fourmin presets" in caught.value.next_step
+    assert "known keys" not in str(caught.value)
+
+
+def test_a_key_that_is_near_to_none_is_answered_with_all() -> None:
+    with pytest.raises(FourminError) as caught:
+        parse_settings(["zzzz=3"])
+    known = set(FIELD_TYPES) - {"preset", "benchmark"}
+    assert set(caught.value.next_step.removeprefix("known keys: ").split(", ")) == known
+
+
+def test_the_preset_is_no_setting() -> None:
+    with pytest.raises(FourminError, match="--preset"):
+        parse_settings(["preset=digits"])
 
 
 def test_a_repeated_setting_is_refused() -> None:
@@ -163,3 +188,15 @@ def test_fp16_on_the_cpu_is_refused(digits: Configuration) -> None:
 def test_an_incomplete_or_foreign_configuration_is_refused(data: dict[str, object]) -> None:
     with pytest.raises(FourminError):
         Configuration.from_json(data)
+
+
+@pytest.mark.parametrize(
+    ("device", "loader", "decoder"),
+    [("cpu", "dali", "cpu"), ("cuda", "dali", "mixed"), ("cuda", "torchvision", "cpu")],
+)
+def test_a_configuration_of_before_the_decoder_could_be_chosen(
+    device: str, loader: str, decoder: str
+) -> None:
+    data = dataclasses.replace(load_preset("digits"), device=device, loader=loader).to_json()
+    del data["decoder"]
+    assert Configuration.from_json(data).decoder == decoder

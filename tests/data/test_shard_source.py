@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import resource
 import shutil
 from pathlib import Path
@@ -63,18 +64,33 @@ def test_batches_are_the_trees_to_the_bit(name, photo_tree, shards):
         assert torch.equal(one.images, other.images)
 
 
+def pixels_by_sample(batches) -> dict[int, str]:
+    return {
+        index: hashlib.sha256(image.contiguous().numpy().tobytes()).hexdigest()
+        for batch in batches
+        for index, image in zip(batch.indices.tolist(), batch.images, strict=True)
+    }
+
+
 @pytest.mark.parametrize("name", LOADERS)
 @pytest.mark.parametrize("world", [1, 2, 4])
-def test_the_digest_of_the_order_is_that_of_the_seed(name, world, shards):
-    digest = OrderDigest()
+def test_any_number_of_workers_takes_the_order_and_the_crops_of_the_seed(
+    name, world, photo_tree, shards
+):
+    """The digest of the order, and every sample's pixels, which are one worker's on the tree."""
+    digest, pixels = OrderDigest(), {}
     for epoch in (0, 1):
         consumed = []
         for rank in range(world):
             with make(name, shards, rank=rank, world_size=world) as loader:
-                found = [batch.indices for batch in loader.train_epoch(epoch)]
-            consumed.append(torch.cat(found).numpy())
+                found = list(loader.train_epoch(epoch))
+            consumed.append(torch.cat([batch.indices for batch in found]).numpy())
+            if epoch == 1:
+                pixels |= pixels_by_sample(found)
         digest.update_from_ranks(consumed, 8)
     assert digest.hexdigest() == digest_of_order(11, range(2), 36, 8)
+    with make(name, photo_tree[0]) as loader:
+        assert pixels_by_sample(loader.train_epoch(1)) == pixels
 
 
 @pytest.fixture

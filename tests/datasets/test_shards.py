@@ -211,6 +211,28 @@ def test_an_image_that_changed_since_the_check_is_named(tree, tmp_path):
     assert not (tmp_path / "shards" / INDEX_NAME).exists()
 
 
+def test_shards_are_made_from_a_tree_and_beside_it(tree, shards, tmp_path):
+    with pytest.raises(FourminError, match="holds shards"):
+        prepare_shards(shards, tmp_path / "other")
+    with pytest.raises(FourminError, match="holds a tree"):
+        prepare_shards(tree, tree)
+    assert not list(tree.glob("*.tar"))
+
+
+def test_shards_of_which_one_is_gone_are_not_finished_until_it_is_back(tree, shards, monkeypatch):
+    (shards / names_of(shards)[0]).unlink()
+
+    def broken(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fourmin.datasets.prepare.sync_folder", broken)
+        with pytest.raises(FourminError, match="No space left"):
+            prepare_shards(tree, shards, shard_bytes=SHARD, workers=1)
+    with pytest.raises(FourminError, match="not finished"):
+        check_shards(shards)
+
+
 def test_a_tree_without_a_manifest_is_told_how_to_get_one(tmp_path):
     with pytest.raises(FourminError, match="fourmin data check"):
         prepare_shards(tmp_path, tmp_path / "shards")
@@ -303,7 +325,7 @@ def test_any_corrupted_byte_is_named_with_its_sample_or_shard(tree, shards):
     assert "No such file" in problem.reason
 
 
-@pytest.mark.parametrize("damage", ["offset", "cut", "gone", "other"])
+@pytest.mark.parametrize("damage", ["offset", "cut", "gone", "other", "name", "list"])
 def test_an_index_that_cannot_be_used_is_refused(damage, tree, shards):
     path = shards / INDEX_NAME
     data = path.read_bytes()
@@ -316,7 +338,12 @@ def test_an_index_that_cannot_be_used_is_refused(damage, tree, shards):
         path.unlink()
     else:
         other = json.loads(header)
-        other["digests"]["val"] = "0" * 64
+        if damage == "other":
+            other["digests"]["val"] = "0" * 64
+        elif damage == "name":
+            other["shards"][0]["name"] = "../train-000000.tar"
+        else:
+            other = [other]
         path.write_bytes(json.dumps(other).encode() + b"\n" + body)
     with pytest.raises(FourminError, match=f"fourmin data prepare SOURCE {shards}"):
         check_shards(shards, workers=1)

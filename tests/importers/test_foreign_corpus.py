@@ -14,8 +14,8 @@ import pytest
 
 from fourmin.report import load_renderer
 from fourmin.report.collect import collect
-from fourmin.rules.engine import check
-from fourmin.rules.rule import ERROR
+from fourmin.rules.engine import Report, check
+from fourmin.rules.rule import ERROR, Finding
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CORPUS = Path(os.environ.get("FOURMIN_CORPUS", REPOSITORY.parent / "shared" / "corpus"))
@@ -58,11 +58,17 @@ def rows(name: str) -> list[dict[str, str]]:
 
 def check_round(version: str, root: Path) -> None:
     unpack(f"mlperf-training-{version}-resnet.tar.xz", root)
-    check_scores(version, root)
-    check_findings(version, root)
+    report = check([root])
+    check_scores(version, root, report)
+    check_findings(version, root, report)
 
 
-def check_scores(version: str, root: Path) -> None:
+def findings_below(report: Report, path: str) -> list[Finding]:
+    """What the validator says of a run set and its runs."""
+    return [f for f in report.findings if f.path == path or f.path.startswith(f"{path}/")]
+
+
+def check_scores(version: str, root: Path, report: Report) -> None:
     document: Any = json.loads(load_renderer("json")(collect([root])))
     results = {os.path.relpath(r["path"], root): r for r in document["results"]}
     official = [row for row in rows("official_scores.csv") if row["round"] == version]
@@ -80,12 +86,15 @@ def check_scores(version: str, root: Path) -> None:
         ):
             if row[theirs]:
                 assert result[ours] == pytest.approx(float(row[theirs]), abs=1e-6), row
+    for result in document["results"]:
+        assert result["findings"] == len(findings_below(report, result["path"])), result["path"]
+        failing = {f.code for f in findings_below(report, result["path"]) if f.fails}
+        assert result["valid"] == (failing <= {"RUN009"})
     with_chips = [result["chips"] for result in results.values() if result["chips"]]
     assert len(with_chips) > 0.98 * len(official)
 
 
-def check_findings(version: str, root: Path) -> None:
-    report = check([root])
+def check_findings(version: str, root: Path, report: Report) -> None:
     failing: dict[str, set[str]] = defaultdict(set)
     for finding in report.findings:
         assert "could not be applied" not in finding.message, finding

@@ -131,6 +131,22 @@ def test_another_benchmark_is_recognised_and_not_read(tmp_path: Path) -> None:
     assert (found.benchmark, found.judged, found.runs) == ("bert", False, ())
 
 
+def test_an_epoch_that_is_logged_before_it_ends_makes_no_throughput(tmp_path: Path) -> None:
+    def hurry(_run: int, records: list[dict[str, object]]) -> None:
+        """Epochs end when they are queued; only blocks and evaluations wait for the device."""
+        started = 0.0
+        for item in records:
+            if item["key"] == "epoch_start":
+                started = float(item["time_ms"])  # type: ignore[arg-type]
+            elif item["key"] == "epoch_stop":
+                item["time_ms"] = started + 10
+
+    honest = load(make_package(tmp_path / "honest")).images_per_second
+    hurried = load(make_package(tmp_path / "hurried", edit=hurry)).images_per_second
+    assert honest == pytest.approx(1_281_167 / 20, rel=0.01)
+    assert hurried == pytest.approx(honest, rel=0.01)
+
+
 def test_scaling_json_is_kept_and_never_used(tmp_path: Path) -> None:
     folder = make_package(tmp_path)
     plain = load(folder).scaled_minutes

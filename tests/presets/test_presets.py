@@ -47,7 +47,8 @@ def test_every_preset_resolves_and_is_allowed_in_the_closed_division(name, gpus)
         assert configuration.precision == "fp16"
     else:
         dataclasses.replace(configuration, bn_span=1).check()
-        assert (configuration.precision, configuration.procs_per_node) == ("bf16", 2)
+        assert configuration.precision == "bf16"
+        assert configuration.procs_per_node == min(2, load_preset(name).procs_per_node)
     assert configuration.preset == name
     benchmark = load_ruleset().benchmark(configuration.benchmark)
     assert configuration.model in benchmark.models
@@ -129,7 +130,7 @@ def test_a_cpu_gets_at_most_its_cores_and_a_number_that_fits(cpus, batch, worker
     configuration.check()
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", ["digits", "fashion-mnist"])
 def test_the_small_presets_keep_their_two_workers_on_two_cores(name):
     assert load_preset(name).resolved(0, keep_workers=False, cpus=2).procs_per_node == 2
     assert load_preset(name).resolved(0, keep_workers=False, cpus=64).procs_per_node == 2

@@ -56,6 +56,13 @@ def test_the_plausibility_limits_are_valid() -> None:
     assert schema_errors("1.0", "plausibility", value) == []
 
 
+def test_the_published_results_are_valid_and_each_is_told_once() -> None:
+    value: Any = loads_strict((FOLDER / "published_results.json").read_bytes())
+    assert schema_errors("1.0", "published", value) == []
+    names = [row["id"] for row in value["results"]]
+    assert len(set(names)) == len(names) >= 20
+
+
 @pytest.mark.parametrize("name", ["campaign", "result"])
 def test_the_configuration_has_the_codes_fields(name: str) -> None:
     schema = json.loads((FOLDER / "schemas" / f"{name}.schema.json").read_text())

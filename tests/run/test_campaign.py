@@ -47,6 +47,8 @@ def test_runs_have_assigned_seeds_and_everything_follows_from_them(
     for name in ("configuration", "package_digest", "dataset", "campaign"):
         assert first[name] == second[name]
     assert first["configuration"]["max_steps"] == 24
+    # Measured where this machine has a meter that may be read, never guessed.
+    assert first["energy"] is None or first["energy"]["joules"] > 0
 
 
 def test_the_last_line_of_json_is_the_result(tmp_path: Path) -> None:

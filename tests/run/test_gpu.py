@@ -33,7 +33,14 @@ def test_digits_reach_their_target_in_fp16(tmp_path: Path) -> None:
     assert [result["status"] for result in results] == ["converged"] * 3
     configuration = results[0]["configuration"]
     assert (configuration["device"], configuration["precision"]) == ("cuda", "fp16")
-    assert configuration["procs_per_node"] == min(2, torch.cuda.device_count())
+    workers = configuration["procs_per_node"]
+    assert workers == min(2, torch.cuda.device_count())
+    for result in results:
+        energy = result["energy"]
+        assert energy["method"] == "nvml"
+        assert energy["scope"] == ("1 GPU a node" if workers == 1 else f"{workers} GPUs a node")
+        watts = energy["joules"] / (60 * result["minutes"]) / workers
+        assert 20 < watts < 1500
 
 
 @pytest.mark.parametrize("preset", ["resnet50-256", "alexnet-512"])

@@ -121,7 +121,11 @@ class Story:
     dataset: Mapping[str, Any] = field(default_factory=dict)
     created_ms: int = CREATED_MS
     beacon: str = "5e" * 32
+    chance: int | None = None
+    """Decides times and accuracies; without it the seeds do, which the whole plan decides."""
     cache_cleared: bool = False
+    joules: Sequence[float] = ()
+    """Measured energy of each run; without it, there is no meter."""
     earlier: Sequence[KnownCampaign | Sequence[Any]] = ()
 
 
@@ -316,7 +320,7 @@ def play_run(
 
     Nothing is logged after the start of epoch `cut_in`.
     """
-    chance = random.Random(slot.seed)
+    chance = random.Random(slot.seed if story.chance is None else story.chance + slot.run)
     clock.pass_ms(900 + chance.random() * 50)
     _begin(log, campaign, slot, attempt, story)
     clock.pass_ms(400 + chance.random() * 50)
@@ -370,6 +374,10 @@ def _go_to_the_end(
         },
         namespace=OWN,
     )
+    if story.joules:
+        joules = story.joules[slot.run - 1]
+        value = {"joules": joules, "method": "rapl", "scope": "package-0", "nodes": [joules]}
+        log.point(keys.ENERGY, value, namespace=OWN)
 
 
 def _train(
@@ -418,6 +426,8 @@ def _train(
                 "optimizer_steps": taken // batch,
                 "skipped_steps": 0,
                 "loss_scale": 1.0,
+                "learning_rate": 16.0 / epoch,
+                "exposed_ms_median": 2.0,
             },
             epoch_num=epoch,
         )

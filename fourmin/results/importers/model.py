@@ -146,18 +146,18 @@ class ForeignRun:
 
     @cached_property
     def images_per_second(self) -> float | None:
-        """Images trained on over the time of the epochs (or blocks); None where neither is told.
+        """Images trained on over the time of the epochs or their blocks, whichever is longer.
 
-        Of MLPerf's logs only the number of epochs is taken: the images in one are the dataset's.
+        None where neither is told. An epoch's stop may be logged while the device still works on
+        it; a block ends with an evaluation, which waits. Of MLPerf's logs only the number of
+        epochs is taken: the images in one are the dataset's.
         """
-        epochs = milliseconds = 0.0
-        for interval in self.timeline.epoch_intervals or self.timeline.block_intervals:
-            duration = _duration(interval)
-            if duration is not None:
-                epochs += interval.epoch_count or 1
-                milliseconds += duration
+        epochs, epoch_ms = _sum(self.timeline.epoch_intervals)
+        of_blocks, block_ms = _sum(self.timeline.block_intervals)
+        milliseconds = max(epoch_ms, block_ms)
+        images = (epochs or of_blocks) * TRAIN_SAMPLES
         # Blocks hold the evaluation too where they are not closed before it.
-        return epochs * TRAIN_SAMPLES / milliseconds * 1000 if milliseconds > 0 else None
+        return images / milliseconds * 1000 if milliseconds > 0 else None
 
     def facts(self) -> dict[str, Any]:
         """The run result, under the names of result.json."""
@@ -278,6 +278,17 @@ class ForeignSet:
             if each:
                 return each * nodes if nodes else None
         return None
+
+
+def _sum(intervals: Iterable[Interval]) -> tuple[float, float]:
+    """Epochs and milliseconds of the intervals that were closed."""
+    epochs = milliseconds = 0.0
+    for interval in intervals:
+        duration = _duration(interval)
+        if duration is not None:
+            epochs += interval.epoch_count or 1
+            milliseconds += duration
+    return epochs, milliseconds
 
 
 def _duration(interval: Interval) -> float | None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fourmin.errors import FourminError, list_names
 
 if TYPE_CHECKING:
+    import torch
+
+    from fourmin.config import Configuration
+    from fourmin.datasets.manifest import Manifest
     from fourmin.training.data.loader import Loader
 
 LOADERS = {
@@ -34,3 +39,38 @@ def build_loader(name: str, **settings: Any) -> Loader:
             "pip install 'fourmin[train]'",
         ) from error
     return loader
+
+
+def open_data(
+    config: Configuration,
+    *,
+    manifest: Manifest,
+    data_dir: Path,
+    seed: int,
+    device: torch.device,
+    rank: int = 0,
+    world_size: int = 1,
+) -> Loader:
+    """The loader of one worker of a run. Raises FourminError as `build_loader` does."""
+    import torch
+
+    return build_loader(
+        config.loader,
+        manifest=manifest,
+        data_dir=data_dir,
+        seed=seed,
+        global_batch_size=config.global_batch_size,
+        gradient_accumulation_steps=config.gradient_accumulation_steps,
+        rank=rank,
+        world_size=world_size,
+        device=device,
+        threads=config.loader_threads,
+        image_size=config.image_size,
+        eval_resize=config.eval_resize,
+        augmentation=config.augmentation,
+        mean=config.pixel_mean,
+        std=config.pixel_std,
+        # What autocast would round to anyway, at half the bytes.
+        out_dtype=torch.float16 if config.precision == "fp16" else torch.float32,
+        decoder=config.decoder,
+    )

@@ -38,7 +38,7 @@ class TorchvisionLoader(Loader):
         data = self.read_file(split, index)
         try:
             with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as stored:
-                image = stored.convert("RGB")
+                image = as_rgb(stored)
         except Exception as error:
             # Pillow's plugins raise many types for broken files.
             raise self.undecodable(split, index, error) from error
@@ -57,3 +57,10 @@ class TorchvisionLoader(Loader):
         if plan.mirror[position]:
             image = transforms.hflip(image)
         return np.asarray(image)
+
+
+def as_rgb(stored: Image.Image) -> Image.Image:
+    """RGB of 8 bits, as DALI makes it: of 16 bits grey, Pillow would cut off what exceeds 255."""
+    if stored.mode.startswith("I"):
+        stored = Image.fromarray((np.asarray(stored) >> 8).astype(np.uint8))
+    return stored.convert("RGB")

@@ -1,0 +1,67 @@
+"""`fourmin doctor`: what this machine can run, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fourmin.errors import USAGE
+
+if TYPE_CHECKING:
+    from fourmin.doctor.examine import Examination
+
+
+def doctor(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*.")
+    ] = None,
+    results_dir: Annotated[Path, typer.Option(help="Where campaigns would be written.")] = Path(
+        "results"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+) -> None:
+    """Say what this machine can run, what is missing, and what to do about it.
+
+    Nothing is changed. Exit code 0: the main job (`fourmin run`) can run; 2: it cannot.
+    """
+    import json
+
+    from fourmin.cli.output import stdout
+    from fourmin.doctor.examine import examine
+    from fourmin.text import printable
+
+    found = examine(results_dir, data_dir)
+    console = stdout()
+    if as_json:
+        console.print(json.dumps(found.to_json(), indent=2))
+    else:
+        for line in _lines(found):
+            console.print(printable(line))
+    if not found.ok:
+        raise typer.Exit(USAGE)
+
+
+def _lines(found: Examination) -> Iterator[str]:
+    widest = max(len(check.topic) for check in found.checks)
+    for check in found.checks:
+        yield f"{check.status:<7}  {check.topic:<{widest}}  {check.message}"
+        if check.next_step:
+            yield f"{'':<7}  {'':<{widest}}  next: {check.next_step}"
+    yield ""
+    widest = max(len(preset.name) for preset in found.presets)
+    indent = " " * (11 + widest)
+    for preset in found.presets:
+        status = "can run" if preset.can_run else "cannot"
+        yield f"{status:<7}  {preset.name:<{widest}}  {preset.how}"
+        for missing in preset.missing:
+            yield indent + ": ".join(filter(None, (missing.what, missing.why)))
+            yield from (f"{indent}next: {step}" for step in missing.next_step.splitlines())
+    yield ""
+    yield (
+        "the main job can run: fourmin run"
+        if found.ok
+        else "the main job cannot run: see what is missing above"
+    )

@@ -1,0 +1,185 @@
+"""`fourmin estimate`: what a run would take on a machine that is not here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fourmin.config import Configuration
+    from fourmin.estimate.profile import Profile
+
+
+def estimate(
+    preset: Annotated[str, typer.Option(help="What to train; see `fourmin presets`.")] = "digits",
+    nodes: Annotated[int | None, typer.Option(help="Nodes; default: the preset's.")] = None,
+    procs_per_node: Annotated[
+        int | None, typer.Option(help="Worker processes on each node.")
+    ] = None,
+    system_profile: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|FILE.toml",
+            help="dgx-h100, dgx-a100, xe8545-a100, l40s, p40-100gbe, or a file of your own.",
+        ),
+    ] = "dgx-h100",
+    precision: Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")] = None,
+    allreduce: Annotated[
+        str | None,
+        typer.Option(
+            help="native, ring, hierarchical, hybrid, halving-doubling, torus, or tuned: without "
+            "--tuning the fastest by these models for each size."
+        ),
+    ] = None,
+    group_size: Annotated[
+        int | None, typer.Option(help="Workers in a group of the hierarchy; 0: those of a node.")
+    ] = None,
+    fusion_threshold: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Size at which a gradient bucket is sent.")
+    ] = None,
+    hybrid_threshold: Annotated[
+        int | None, typer.Option(metavar="BYTES", help="Where hybrid changes its algorithm.")
+    ] = None,
+    tuning: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A table of `fourmin bench allreduce --output FILE`."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one field of the configuration."),
+    ] = None,
+    images_per_second: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="What one worker does alone, at this run's images a pass."),
+    ] = None,
+    step_report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What `fourmin bench step --json` measured instead."),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Epochs to train; default: the reference convergence point's."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Write a chart of images/s against the ideal line."),
+    ] = None,
+    validation: Annotated[
+        bool,
+        typer.Option("--validation", help="Instead: the models against measured systems."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+) -> None:
+    """Estimate step time, scaling efficiency and time to train from cost models.
+
+    For any preset, number of nodes, machine and all-reduce. Never a result: `fourmin validate`
+    refuses it.
+    """
+    import json
+
+    from fourmin.cli.output import stdout
+    from fourmin.estimate.profile import load_profile
+    from fourmin.estimate.render import chart, text_lines, validation_lines
+    from fourmin.estimate.run import estimate as make
+    from fourmin.ruleset import load_ruleset
+
+    console = stdout()
+    if validation:
+        from fourmin.estimate.validation import validate
+
+        for line in validation_lines(validate()):
+            console.print(line)
+        return
+    profile = load_profile(system_profile)
+    options = {
+        "nodes": nodes,
+        "procs_per_node": procs_per_node,
+        "precision": precision,
+        "allreduce": allreduce,
+        "group_size": group_size,
+        "fusion_threshold": fusion_threshold,
+        "hybrid_threshold": hybrid_threshold,
+    }
+    configuration = _configuration(preset, options, settings or [], tuning, profile)
+    profile = _with_measured(profile, configuration, images_per_second, step_report)
+    benchmark = load_ruleset().benchmark(configuration.benchmark)
+    made = make(configuration, profile, benchmark, epochs=epochs)
+    if output is not None:
+        _write(output, chart(made))
+    if as_json:
+        console.print(json.dumps(made.to_json(), indent=2))
+        return
+    for line in text_lines(made):
+        console.print(line)
+    if output is not None:
+        console.print(f"\nwritten: {output}")
+
+
+def _configuration(
+    preset: str,
+    options: dict[str, Any],
+    settings: list[str],
+    tuning: Path | None,
+    profile: Profile,
+) -> Configuration:
+    """The whole configuration on the profile's machine. Raises FourminError for what cannot be."""
+    from dataclasses import replace
+
+    from fourmin.config import parse_settings
+    from fourmin.errors import FourminError
+    from fourmin.presets import load_preset
+    from fourmin.tuning import load_tuning
+
+    changes = {name: value for name, value in options.items() if value is not None}
+    changes |= parse_settings(settings)
+    if tuning is not None:
+        changes = load_tuning(tuning).changes(changes)
+    most = profile.workers_per_node
+    base = load_preset(preset)
+    changes.setdefault("procs_per_node", min(base.procs_per_node, most))
+    config = base.with_overrides(changes)
+    if config.procs_per_node > most:
+        raise FourminError(
+            f"{config.procs_per_node} workers a node do not fit system profile {profile.name}",
+            "each worker needs a GPU of its own",
+            f"--procs-per-node {most}, or another --system-profile",
+        )
+    # The profile's machine decides what the preset leaves open.
+    config = config.resolved(most, keep_workers=True)
+    if config.device != "cuda":
+        raise FourminError(
+            "there are estimates for GPUs only", f"device is {config.device}", "--set device=cuda"
+        )
+    # `tuned` without a table takes what the models find fastest; a run would need the table.
+    modelled = config.allreduce == "tuned" and not config.tuning
+    (replace(config, allreduce="native") if modelled else config).check()
+    return config
+
+
+def _with_measured(
+    profile: Profile,
+    configuration: Configuration,
+    images_per_second: float | None,
+    step_report: Path | None,
+) -> Profile:
+    from fourmin.errors import FourminError
+    from fourmin.estimate.measured import with_stated_rate, with_step_report
+
+    if images_per_second is not None and step_report is not None:
+        raise FourminError("--images-per-second and --step-report both say how fast a worker is")
+    if images_per_second is not None:
+        return with_stated_rate(profile, configuration, images_per_second)
+    if step_report is not None:
+        return with_step_report(profile, configuration, step_report)
+    return profile
+
+
+def _write(path: Path, text: str) -> None:
+    from fourmin.errors import FourminError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise FourminError(f"cannot write {path}", error.strerror or str(error)) from None

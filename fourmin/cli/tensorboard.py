@@ -1,0 +1,135 @@
+"""`fourmin run --tensorboard DIR`: the usual scalars, while the campaign goes on.
+
+They are written by the command from the event log's records, in its own process: workers and
+clock know nothing of it. A folder for each campaign, and in it one for each run.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fourmin.cli.output import stderr
+from fourmin.errors import FourminError
+from fourmin.files import ensure_writable_folder
+from fourmin.ledger.campaign import Campaign, Slot
+from fourmin.log import keys
+from fourmin.log.records import Record
+
+if TYPE_CHECKING:
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+LOSS = "loss/train"
+ACCURACY = "accuracy/validation"
+LEARNING_RATE = "learning_rate"
+THROUGHPUT = "throughput/images_per_second"
+EXPOSED = "communication/exposed_ms"
+MINUTES = "run/minutes"
+
+FLUSH_SECONDS = 2
+"""How late what was logged may show; a thread of the writer's own does it."""
+
+_OF_AN_EPOCH = {
+    "train_loss": LOSS,
+    "learning_rate": LEARNING_RATE,
+    "throughput": THROUGHPUT,
+    "exposed_ms_median": EXPOSED,
+}
+
+
+class TensorBoard:
+    """An observer of a campaign that writes event files for TensorBoard.
+
+    Scalars stand at optimizer steps and at the time of the record. Whatever fails while a campaign
+    runs ends the writing, with a line on standard error, and not the campaign.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises FourminError without the package `tensorboard`, or a folder to write to."""
+        try:
+            from tensorboard.compat.proto.event_pb2 import Event
+            from tensorboard.compat.proto.summary_pb2 import Summary
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError as error:
+            raise FourminError(
+                "--tensorboard needs the package tensorboard",
+                str(error),
+                f"{Path(sys.executable).name} -m pip install 'fourmin[tensorboard]', "
+                "or run without --tensorboard",
+            ) from None
+        ensure_writable_folder(folder, "TensorBoard folder")
+        self._folder = folder
+        self._event, self._summary, self._open = Event, Summary, EventFileWriter
+        self._writer: EventFileWriter | None = None
+        self._step = 0
+        self._works = True
+
+    def campaign_opened(self, campaign: Campaign) -> None:
+        """Remember whose runs follow."""
+        self._campaign = campaign.folder.name
+
+    def run_starting(self, slot: Slot, attempt: int) -> None:
+        """Begin a folder for the run; a further attempt has one of its own."""
+        again = f"-attempt-{attempt}" if attempt > 1 else ""
+        self._step = 0
+        self._close()
+        self._try(lambda: self._begin(f"run-{slot.run}{again}"))
+
+    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
+        """Nothing: what is trained again stands at the same steps once more."""
+
+    def record(self, slot: Slot, record: Record) -> None:
+        """Write the scalars of a record that has any."""
+        scalars: dict[str, Any] = {}
+        if record.key == keys.TRACKED_STATS and isinstance(record.value, dict):
+            steps = record.value.get("optimizer_steps")
+            self._step = steps if isinstance(steps, int) else self._step
+            scalars = {tag: record.value.get(name) for name, tag in _OF_AN_EPOCH.items()}
+        elif record.key == keys.EVAL_ACCURACY:
+            scalars = {ACCURACY: record.value}
+        self._write(scalars, record.time_ms)
+
+    def run_finished(self, slot: Slot, result: Mapping[str, Any]) -> None:
+        """Write the time to train and close the file."""
+        self._write({MINUTES: result["minutes"]}, None)
+        self._close()
+
+    def _begin(self, run: str) -> None:
+        folder = self._folder / self._campaign / run
+        self._writer = self._open(str(folder), flush_secs=FLUSH_SECONDS)
+
+    def _write(self, scalars: Mapping[str, Any], time_ms: float | None) -> None:
+        """Queue the scalars that are numbers, at the run's step and a wall clock time."""
+        writer = self._writer
+        known = {tag: value for tag, value in scalars.items() if isinstance(value, (int, float))}
+        if not known or writer is None:
+            return
+
+        def add() -> None:
+            values = [
+                self._summary.Value(tag=tag, simple_value=value) for tag, value in known.items()
+            ]
+            seconds = time.time() if time_ms is None else time_ms / 1000
+            summary = self._summary(value=values)
+            writer.add_event(self._event(wall_time=seconds, step=self._step, summary=summary))
+
+        self._try(add)
+
+    def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            self._try(writer.close)
+
+    def _try(self, action: Callable[[], object]) -> None:
+        """Do it, unless something failed before; the first failure is told."""
+        if not self._works:
+            return
+        try:
+            action()
+        except Exception as error:
+            self._works = False
+            self._writer = None
+            stderr().print(f"nothing more is written for TensorBoard: {error}")

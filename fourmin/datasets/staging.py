@@ -1,0 +1,72 @@
+"""Copying a dataset to a folder of this node, tree or shards, with nothing else beside it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
+from fourmin.datasets.shards import INDEX_NAME, ShardIndex, holds_shards
+from fourmin.errors import FourminError
+from fourmin.files import ensure_writable_folder
+
+_PIECE = 256
+"""Files that a thread copies at a time."""
+
+
+class Copied(NamedTuple):
+    """What was copied."""
+
+    files: int
+    bytes: int
+
+
+def require_room(stage: Path, manifest: Manifest) -> None:
+    """Raise FourminError unless `stage` can be written and has room for the images."""
+    ensure_writable_folder(stage, "staging folder")
+    needed = sum(sum(manifest.split(name).sizes) for name in SPLITS)
+    free = shutil.disk_usage(stage).free
+    if needed > free:
+        raise FourminError(
+            f"there is no room for the dataset in {stage}",
+            f"its images have {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free",
+            "name a folder on another disk with --stage, or leave it out",
+        )
+
+
+def copy_dataset(source: Path, dest: Path, threads: int) -> Copied:
+    """Copy the images that the manifest in `source` lists, in `threads` threads, and what
+    describes them. `dest` must not exist. Raises FourminError.
+    """
+    manifest = Manifest.load(source / MANIFEST_NAME)
+    names = [MANIFEST_NAME]
+    if holds_shards(source):
+        names += [INDEX_NAME, *(s.name for s in ShardIndex.load(source, manifest).shards)]
+        folders = ["."]
+    else:
+        names += [f"{name}/{path}" for name in SPLITS for path in manifest.split(name).paths]
+        folders = [f"{split}/{label}" for split in SPLITS for label in manifest.class_names]
+
+    def copy(piece: list[str]) -> int:
+        for name in piece:
+            shutil.copyfile(source / name, dest / name)
+        return sum(os.stat(dest / name).st_size for name in piece)
+
+    try:
+        dest.mkdir(parents=True)
+        for folder in folders:
+            (dest / folder).mkdir(parents=True, exist_ok=True)
+        size = max(1, min(_PIECE, len(names) // threads))
+        pieces = [names[at : at + size] for at in range(0, len(names), size)]
+        with ThreadPoolExecutor(threads, thread_name_prefix="fourmin-stage") as pool:
+            return Copied(len(names), sum(pool.map(copy, pieces)))
+    except OSError as error:
+        shutil.rmtree(dest, ignore_errors=True)
+        raise FourminError(
+            f"cannot copy {source} to {dest}",
+            str(error),
+            "name another folder with --stage, or leave it out",
+        ) from error

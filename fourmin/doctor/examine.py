@@ -1,0 +1,55 @@
+"""All of it: what this machine is, and what it can run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fourmin.doctor import machine, software
+from fourmin.doctor.check import MISSING, Check
+from fourmin.doctor.presets import PresetCheck, check_presets
+from fourmin.presets import DEFAULT, load_preset
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was found; `ok` where the main job, the default preset, can run."""
+
+    checks: tuple[Check, ...]
+    presets: tuple[PresetCheck, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing that every run needs is missing, and nothing of the main job's."""
+        main = next(preset for preset in self.presets if preset.name == DEFAULT)
+        return main.can_run and not any(check.status == MISSING for check in self.checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `fourmin doctor --json` prints it."""
+        return {
+            "schema_version": 1,
+            "ok": self.ok,
+            "checks": [check.to_json() for check in self.checks],
+            "presets": [preset.to_json() for preset in self.presets],
+        }
+
+
+def examine(results_dir: Path, data_dir: Path | None) -> Examination:
+    """Look at everything. Writes nothing that stays; torch is imported in another process."""
+    probing = software.Probing()
+    workers = load_preset(DEFAULT).procs_per_node
+    found = [
+        *software.python(),
+        *machine.processors(),
+        *machine.memory(workers),
+        *machine.gpus(),
+        *machine.clock(),
+        *machine.results_folder(results_dir),
+        *machine.caches(),
+        *software.launchers(),
+    ]
+    presets = tuple(check_presets(data_dir))
+    probe = probing.result()
+    found[1:1] = [*software.training_stack(probe), *software.cuda(probe)]
+    return Examination(tuple(found), presets)

@@ -1,0 +1,238 @@
+"""System profiles: what is known of a machine, each number with its source.
+
+A profile is a TOML file, one of those beside this module or the user's own:
+
+    title = "what it is"
+    workers_per_node = 8
+    nccl_algorithms = ["ring", "tree"]   # optional; what `native` can choose from
+
+    [inside]                             # links between the GPUs of a node
+    kind = "nvlink"                      # nvlink or pcie: NCCL's latencies
+    bytes_per_second = 370.8e9           # bus bandwidth of an all-reduce
+    source = "where this is from"
+
+    [between]                            # links between nodes
+    bytes_per_second = 400e9             # of a whole node, in each direction
+    adapters = 8                         # optional: one rank alone has 1/8 of it
+    source = "..."
+
+    [round]                              # optional: one round of point-to-point messages
+    seconds = 115e-6                     # without it NCCL's own latencies are taken
+    source = "..."
+
+    [call]                               # optional: starting one collective
+    seconds = 33e-6
+    source = "..."
+
+    [[compute]]                          # what one worker does alone, as often as it is known
+    model = "resnet50"
+    precision = "fp16"
+    step = "fast"                        # optional: for this step of fourmin only
+    batch = 256
+    images_per_second = 7757
+    source = "..."
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fourmin.errors import FourminError, list_names
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+LINK_KINDS = ("nvlink", "pcie")
+NCCL_ALGORITHMS = ("ring", "tree")
+_TABLES = (
+    "title", "workers_per_node", "nccl_algorithms", "inside", "between", "round", "call", "compute",
+)  # fmt: skip
+_MOST_BYTES = 1 << 20
+_FOLDER = Path(__file__).with_name("profiles")
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Images a second of one worker alone, at a batch (images) that it takes in one pass.
+
+    `step` names fourmin's training step that was measured; empty: whatever the run takes.
+    """
+
+    model: str
+    precision: str
+    batch: int
+    images_per_second: float
+    source: str
+    step: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Time of one pass."""
+        return self.batch / self.images_per_second
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A machine. Bandwidths in bytes a second, times in seconds; see the module's text."""
+
+    name: str
+    title: str
+    workers_per_node: int
+    inside_kind: str
+    inside_bandwidth: float
+    between_bandwidth: float
+    compute: tuple[Compute, ...]
+    sources: tuple[tuple[str, str], ...]
+    """What each number says, and where it is from."""
+    adapters: int = 1
+    round_seconds: float | None = None
+    call_seconds: float = 0.0
+    nccl_algorithms: tuple[str, ...] = NCCL_ALGORITHMS
+
+
+def profile_names() -> list[str]:
+    """The profiles that come with fourmin, sorted."""
+    return sorted(path.stem for path in _FOLDER.glob("*.toml"))
+
+
+def load_profile(name_or_file: str) -> Profile:
+    """A profile by name, or from the user's file. Raises FourminError for what is wrong with it."""
+    if name_or_file in profile_names():
+        path = _FOLDER / f"{name_or_file}.toml"
+        name = name_or_file
+    else:
+        path = Path(name_or_file)
+        name = path.stem
+        if not path.is_file():
+            raise FourminError(
+                f"no system profile {name_or_file!r}",
+                "it is neither a known name nor a file",
+                f"known: {list_names(profile_names())}; or write one as docs/estimate.md shows",
+            )
+    try:
+        data = path.read_bytes()
+        if len(data) > _MOST_BYTES:
+            raise ValueError("it is larger than a profile can be")
+        content = tomllib.loads(data.decode("utf-8"))
+    except (OSError, ValueError) as error:
+        raise FourminError(f"cannot read the system profile {path}", str(error)) from None
+    return _profile(name, path, content)
+
+
+def _profile(name: str, path: Path, content: Mapping[str, Any]) -> Profile:
+    reader = _Reader(path)
+    reader.only(content, _TABLES, "")
+    inside = reader.table(content, "inside", ("kind", "bytes_per_second", "source"))
+    between = reader.table(content, "between", ("bytes_per_second", "adapters", "source"))
+    optional = {
+        key: reader.table(content, key, ("seconds", "source"))
+        for key in ("round", "call")
+        if key in content
+    }
+    rows = content.get("compute", [])
+    if not isinstance(rows, list) or not rows:
+        raise reader.wrong("compute", "at least one [[compute]] table")
+    kind = reader.text(inside, "kind", "inside")
+    if kind not in LINK_KINDS:
+        raise reader.wrong("inside.kind", " or ".join(LINK_KINDS))
+    algorithms = content.get("nccl_algorithms", list(NCCL_ALGORITHMS))
+    if (
+        not isinstance(algorithms, list)
+        or not algorithms
+        or any(one not in NCCL_ALGORITHMS for one in algorithms)
+    ):
+        raise reader.wrong("nccl_algorithms", f"some of {list_names(NCCL_ALGORITHMS)}")
+    compute = tuple(reader.compute(row, index) for index, row in enumerate(rows, 1))
+    sources = {
+        "links inside a node": reader.text(inside, "source", "inside"),
+        "links between nodes": reader.text(between, "source", "between"),
+    }
+    names = {"round": "a round of messages", "call": "starting a collective"}
+    sources |= {names[key]: reader.text(row, "source", key) for key, row in optional.items()}
+    return Profile(
+        name=name,
+        title=reader.text(content, "title", ""),
+        workers_per_node=int(reader.number(content, "workers_per_node", "")),
+        inside_kind=kind,
+        inside_bandwidth=reader.number(inside, "bytes_per_second", "inside"),
+        between_bandwidth=reader.number(between, "bytes_per_second", "between"),
+        compute=compute,
+        sources=tuple(sources.items()),
+        adapters=int(reader.number(between, "adapters", "between")) if "adapters" in between else 1,
+        round_seconds=reader.number(optional["round"], "seconds", "round")
+        if "round" in optional
+        else None,
+        call_seconds=reader.number(optional["call"], "seconds", "call")
+        if "call" in optional
+        else 0.0,
+        nccl_algorithms=tuple(algorithms),
+    )
+
+
+class _Reader:
+    """Takes typed values from a profile's tables, and says which one is wrong."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def wrong(self, key: str, wanted: str) -> FourminError:
+        """The error that names a key and what belongs there."""
+        return FourminError(
+            f"the system profile {self._path} is not complete",
+            f"{key}: {wanted} belongs here",
+            "docs/estimate.md shows a whole one",
+        )
+
+    def only(self, table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+        """Refuse keys that nothing reads: a misspelt one would be left out in silence."""
+        for key in table:
+            if key not in known:
+                raise self.wrong(f"{where}{key}", f"nothing of that name, but {list_names(known)}")
+
+    def table(self, content: Mapping[str, Any], key: str, known: tuple[str, ...]) -> dict[str, Any]:
+        """A sub-table with known keys."""
+        table = content.get(key)
+        if not isinstance(table, dict):
+            raise self.wrong(key, "a table")
+        self.only(table, known, f"{key}.")
+        return table
+
+    def number(self, table: Mapping[str, Any], key: str, where: str) -> float:
+        """A positive, finite number."""
+        value = table.get(key)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 < float(value or 0) < float("inf"):
+            raise self.wrong(f"{where}.{key}".lstrip("."), "a number greater than 0")
+        return float(value or 0)
+
+    def text(self, table: Mapping[str, Any], key: str, where: str) -> str:
+        """A text that is not empty."""
+        value = table.get(key)
+        if not isinstance(value, str) or not value.strip():
+            raise self.wrong(f"{where}.{key}".lstrip("."), "a text")
+        return value
+
+    def compute(self, row: Any, index: int) -> Compute:
+        """One [[compute]] table."""
+        where = f"compute {index}"
+        if not isinstance(row, dict):
+            raise self.wrong(where, "a table")
+        self.only(
+            row,
+            ("model", "precision", "step", "batch", "images_per_second", "source"),
+            f"{where}.",
+        )
+        return Compute(
+            model=self.text(row, "model", where),
+            precision=self.text(row, "precision", where),
+            batch=int(self.number(row, "batch", where)),
+            images_per_second=self.number(row, "images_per_second", where),
+            source=self.text(row, "source", where),
+            step=self.text(row, "step", where) if "step" in row else "",
+        )

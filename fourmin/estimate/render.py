@@ -1,0 +1,155 @@
+"""Estimates and their validation as text, and as a chart against the ideal line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fourmin.chart import linear_chart
+from fourmin.estimate.fitted import accuracy
+from fourmin.estimate.run import Estimate
+from fourmin.estimate.timeline import StepTime
+from fourmin.estimate.validation import Validation
+
+BANNER = "ESTIMATE by cost models: not a measurement, not a result"
+
+
+def text_lines(estimate: Estimate) -> Iterator[str]:
+    """An estimate for a terminal."""
+    config, profile, step = estimate.configuration, estimate.profile, estimate.step
+    error = accuracy()
+    yield BANNER
+    yield (
+        f"  off by {error.mean_error:g} points of scaling efficiency in the mean on systems left "
+        f"out of its fit, by {error.further_error:g} on others (at most {error.largest_error:g})"
+    )
+    yield ""
+    nodes = _count(config.nodes, "node")
+    yield f"preset {config.preset}: {nodes} of {config.procs_per_node} workers"
+    yield f"  on {profile.name}: {profile.title}"
+    yield (
+        f"  {step.local_batch} images a worker and pass, {config.global_batch_size:,} a step, "
+        f"{config.precision}, {config.step} step"
+    )
+    yield (
+        f"  all-reduce {config.allreduce}, {_count(len(step.reductions), 'bucket')} in "
+        f"{config.gradient_dtype}: {_algorithms(estimate)}"
+    )
+    yield f"  compute: {step.compute.source}"
+    if step.compute.derived:
+        yield f"  CAREFUL: nobody measured {config.model} there; it was scaled by operations"
+    yield ""
+    yield f"time to train        {_duration(estimate.train_seconds)}"
+    yield (
+        f"                     {estimate.epochs} epochs of {estimate.steps_per_epoch} steps: "
+        f"{estimate.epochs_source}"
+    )
+    yield f"step                 {_parts(step.time)}"
+    yield f"images/s             {step.images_per_second:,.0f}"
+    yield f"scaling efficiency   {step.time.efficiency:.1%} of one worker with the same images"
+    times = sorted(estimate.alternatives.items(), key=lambda item: item[1])
+    yield "step by all-reduce   " + ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in times)
+    if len(estimate.curve) > 1:
+        yield ""
+        yield "nodes    images/s   scaling efficiency   (the same images on each worker)"
+        for one in estimate.curve:
+            count = one.workers // config.procs_per_node
+            yield f"{count:5}  {one.images_per_second:10,.0f}   {one.time.efficiency:6.1%}"
+
+
+def chart(estimate: Estimate) -> str:
+    """Images/s by nodes against the ideal line, as SVG."""
+    config, curve = estimate.configuration, estimate.curve
+    counts = [one.workers // config.procs_per_node for one in curve]
+    alone = curve[-1].images_per_second / curve[-1].time.efficiency / counts[-1]
+    lines: dict[str, list[tuple[float, float]]] = {
+        "ideal": [(0.0, 0.0), *((n, n * alone) for n in counts)],
+        f"estimate, {config.allreduce}": [
+            (n, one.images_per_second) for n, one in zip(counts, curve, strict=True)
+        ],
+    }
+    return linear_chart(
+        f"Estimate, not measured: {config.preset} on {estimate.profile.name}",
+        f"nodes of {config.procs_per_node} workers, {estimate.step.local_batch} images each",
+        "images/s",
+        lines,
+        ideal="ideal",
+    )
+
+
+def validation_lines(validation: Validation) -> Iterator[str]:
+    """The validation's tables in Markdown."""
+    yield "| system | | measured | estimated | error |"
+    yield "|---|---|---|---|---|"
+    for out in validation.left_out:
+        for one in out.compared:
+            seen = one.observation
+            yield (
+                f"| {seen.system} | {seen.variant} | {seen.efficiency:.1f} | "
+                f"{one.estimated:.1f} | {one.error:+.1f} |"
+            )
+    yield ""
+    yield (
+        f"Mean absolute error {validation.mean_error:.1f} points; a constant, the mean of the "
+        f"other systems, gives {validation.constant_error:.1f}."
+    )
+    yield ""
+    yield "| left out | fixed time of a pass, ms | cost of overlap | constant |"
+    yield "|---|---|---|---|"
+    for out in validation.left_out:
+        numbers = out.numbers
+        yield (
+            f"| {out.system} | {1e3 * numbers.fixed_pass_seconds:.2f} | "
+            f"{numbers.overlap_cost:.2f} | {out.constant:.1f} |"
+        )
+    yield ""
+    yield "Systems that nothing was fitted to, with the numbers that all of the above give:"
+    yield ""
+    yield "| system | | measured | estimated | error |"
+    yield "|---|---|---|---|---|"
+    for one in validation.further:
+        seen = one.observation
+        yield (
+            f"| {seen.system} | {seen.variant} | {seen.efficiency:.1f} | "
+            f"{one.estimated:.1f} | {one.error:+.1f} |"
+        )
+    yield ""
+    yield (
+        f"Mean absolute error {validation.further_error:.1f} points on MLPerf's, "
+        f"{validation.own_error:.1f} on this project's own."
+    )
+    yield ""
+    yield "What Jia et al. 2018 state beside their figure; nothing was fitted to it:"
+    yield ""
+    yield "| statement | published | estimated |"
+    yield "|---|---|---|"
+    for statement in validation.statements:
+        yield f"| {statement.text} | {statement.published} | {statement.estimated} |"
+
+
+def _algorithms(estimate: Estimate) -> str:
+    names: Sequence[str] = [one.algorithm for one in estimate.step.reductions]
+    if not names:
+        return "one worker, nothing to send"
+    return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
+
+
+def _parts(time: StepTime) -> str:
+    parts = [f"compute {1e3 * time.compute:.1f}"]
+    parts += [
+        f"{name} {1e3 * seconds:.1f}"
+        for name, seconds in (
+            ("exposed communication", time.exposed),
+            ("cost of hidden communication", time.contention),
+            ("shared batch statistics", time.statistics),
+        )
+        if seconds > 0
+    ]
+    return f"{1e3 * time.seconds:.1f} ms = " + " + ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.2f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,164 @@
+"""An estimate of a whole run: step, scaling efficiency, time to train."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fourmin.config import Configuration
+from fourmin.errors import FourminError
+from fourmin.estimate.profile import Profile
+from fourmin.estimate.step import Step, Work, estimate_step, evaluation_seconds
+from fourmin.results.estimates import KIND
+from fourmin.results.rcp import references
+from fourmin.ruleset import CURRENT, Benchmark
+from fourmin.tuning import CANDIDATES
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate for a configuration on a profile.
+
+    `curve` has the same step on fewer nodes, `alternatives` seconds of it by all-reduce.
+    """
+
+    configuration: Configuration
+    profile: Profile
+    step: Step
+    curve: tuple[Step, ...]
+    alternatives: dict[str, float]
+    epochs: int
+    epochs_source: str
+    steps_per_epoch: int
+    evaluations: int
+    evaluation_seconds: float
+    """Of one evaluation."""
+
+    @property
+    def train_seconds(self) -> float:
+        """Time to train, evaluations included."""
+        steps = self.epochs * self.steps_per_epoch
+        return steps * self.step.time.seconds + self.evaluations * self.evaluation_seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types; the kind comes first."""
+        step = self.step
+        return {
+            "kind": KIND,
+            "schema_version": 1,
+            "note": "an estimate by cost models, not a measurement and not a result",
+            "system_profile": self.profile.name,
+            "configuration": self.configuration.to_json(),
+            "step": {
+                **_step_json(step),
+                "compute_source": step.compute.source,
+                "compute_derived": step.compute.derived,
+                "buckets": [
+                    {
+                        "bytes": one.nbytes,
+                        "ready": round(one.ready, 4),
+                        "algorithm": one.algorithm,
+                        "milliseconds": round(1e3 * one.seconds, 4),
+                    }
+                    for one in step.reductions
+                ],
+            },
+            "curve": [
+                {"nodes": one.workers // self.configuration.procs_per_node, **_step_json(one)}
+                for one in self.curve
+            ],
+            "milliseconds_by_allreduce": {
+                name: 1e3 * seconds for name, seconds in self.alternatives.items()
+            },
+            "epochs": self.epochs,
+            "epochs_source": self.epochs_source,
+            "steps": self.epochs * self.steps_per_epoch,
+            "evaluations": self.evaluations,
+            "evaluation_seconds": self.evaluation_seconds,
+            "train_minutes": self.train_seconds / 60,
+        }
+
+
+def _step_json(step: Step) -> dict[str, Any]:
+    time = step.time
+    return {
+        "workers": step.workers,
+        "images_per_worker": step.local_batch,
+        "milliseconds": 1e3 * time.seconds,
+        "compute_milliseconds": 1e3 * time.compute,
+        "exposed_milliseconds": 1e3 * time.exposed,
+        "contention_milliseconds": 1e3 * time.contention,
+        "statistics_milliseconds": 1e3 * time.statistics,
+        "communication_milliseconds": 1e3 * time.communication,
+        "images_per_second": step.images_per_second,
+        "scaling_efficiency": time.efficiency,
+    }
+
+
+def estimate(
+    configuration: Configuration,
+    profile: Profile,
+    benchmark: Benchmark,
+    *,
+    epochs: int | None = None,
+) -> Estimate:
+    """The whole run. `epochs` states how many it takes; else the reference convergence point, or
+    all that the configuration allows.
+
+    Raises FourminError for what cannot be estimated.
+    """
+    work = Work.of(configuration)
+    step = estimate_step(work, profile)
+    steps_per_epoch = configuration.steps_per_epoch(benchmark.train_samples)
+    if steps_per_epoch == 0:
+        raise FourminError(
+            f"a global batch of {configuration.global_batch_size} is larger than the "
+            f"{benchmark.train_samples} training images of {benchmark.name}"
+        )
+    until, source = _epochs(configuration, benchmark, epochs)
+    done = benchmark.scheduled(until, configuration.eval_offset)
+    return Estimate(
+        configuration=configuration,
+        profile=profile,
+        step=step,
+        curve=tuple(_curve(work, configuration.nodes, profile)),
+        alternatives={
+            name: estimate_step(replace(work, allreduce=name, tuning=()), profile).time.seconds
+            for name in (*CANDIDATES, "hybrid", "tuned")
+        },
+        epochs=until,
+        epochs_source=source,
+        steps_per_epoch=steps_per_epoch,
+        evaluations=len(done),
+        evaluation_seconds=evaluation_seconds(step, benchmark.eval_samples),
+    )
+
+
+def _epochs(
+    configuration: Configuration, benchmark: Benchmark, stated: int | None
+) -> tuple[int, str]:
+    if stated is not None:
+        return stated, "as stated"
+    known = references(CURRENT, benchmark.name)
+    point = known.at(configuration.global_batch_size) if known else None
+    if point is None:
+        return configuration.max_epochs, "all epochs of the preset: no reference convergence point"
+    scheduled = benchmark.scheduled(configuration.max_epochs, configuration.eval_offset)
+    until = next((e for e in scheduled if e >= point.mean), configuration.max_epochs)
+    return until, (
+        f"the first evaluation after {point.mean:.1f} epochs, the reference convergence point at "
+        f"batch {configuration.global_batch_size}"
+    )
+
+
+def _curve(work: Work, nodes: int, profile: Profile) -> list[Step]:
+    """The step on 1, 2, 4, ... nodes up to `nodes`, with the same images on each worker."""
+    counts = sorted({1 << n for n in range(nodes.bit_length())} | {nodes})
+    steps = []
+    for count in counts:
+        workers = count * work.per_node
+        span = next(span for span in range(work.bn_span, 0, -1) if workers % span == 0)
+        group = min(work.group_size, workers)
+        fewer = replace(work, workers=workers, group_size=group, bn_span=span)
+        steps.append(estimate_step(fewer, profile))
+    return steps

@@ -1,0 +1,1 @@
+"""Charts: what they show (`rows`), how (`specs`, `theme`), and as files of their own (`files`)."""

@@ -1,0 +1,148 @@
+"""Charts as files of their own: one specification with its rows, drawn by vl-convert."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from itertools import groupby
+from typing import Any
+
+from fourmin.errors import FourminError
+from fourmin.report.charts import rows, specs
+from fourmin.report.charts.theme import PAPER, config
+from fourmin.report.model import Comparison, Result
+from fourmin.report.wording import same_table, title
+
+WIDTH = 560
+"""Pixels of a chart's axis."""
+MOST_ACCURACY_CHARTS = 40
+PNG_SCALE = 2.0
+
+Spec = dict[str, Any]
+
+
+def svg(comparison: Comparison, chart: str) -> bytes:
+    """A chart as an SVG file. Raises FourminError."""
+    drawn: str = vl_convert().vegalite_to_svg(specification(comparison, chart))
+    return drawn.encode() + b"\n"
+
+
+def png(comparison: Comparison, chart: str) -> bytes:
+    """A chart as a PNG file. Raises FourminError."""
+    drawn: bytes = vl_convert().vegalite_to_png(specification(comparison, chart), scale=PNG_SCALE)
+    return drawn
+
+
+def specification(comparison: Comparison, chart: str) -> Spec:
+    """The Vega-Lite specification of a chart with its rows.
+
+    Results that must not be compared are in different panels, as they are in different tables.
+    Raises FourminError where no result has what the chart shows.
+    """
+    heading, make, nothing = _CHARTS[chart]
+    panels = make(comparison.results)
+    if not panels:
+        raise FourminError(f"nothing to draw in the chart {chart}", nothing)
+    described = f"{heading}. " + " ".join(str(panel["title"]) + "." for panel in panels)
+    return {
+        "$schema": specs.SCHEMA,
+        "config": config(PAPER),
+        "title": {"text": heading, "subtitle": f"Ruleset {comparison.ruleset}", "fontSize": 16},
+        "description": described,
+        "vconcat": panels,
+        "spacing": 28,
+        "resolve": {"scale": {"color": "independent"}},
+    }
+
+
+def _time(results: Sequence[Result]) -> list[Spec]:
+    panels = []
+    for _, group in groupby(results, key=same_table):
+        shown = list(group)
+        unit = rows.unit_of(run.minutes for result in shown for run in result.runs)
+        drawn = rows.time_rows(shown, rows.labels(shown), unit)
+        if drawn:
+            panels.append(_panel(title(shown[0]), specs.time_chart(PAPER, WIDTH, unit), drawn))
+    return panels
+
+
+def _exposed(results: Sequence[Result]) -> list[Spec]:
+    panels = []
+    for _, group in groupby(results, key=same_table):
+        shown = [result for result in group if any(run.communication for run in result.runs)]
+        if shown:
+            drawn = rows.exposed_rows(shown, rows.labels(shown))
+            panels.append(_panel(title(shown[0]), specs.exposed_chart(PAPER, WIDTH), drawn))
+    return panels
+
+
+def _scaling(results: Sequence[Result]) -> list[Spec]:
+    names = {result.path: name for result, name in zip(results, rows.labels(results), strict=True)}
+    drawn = rows.scaling_rows(results, names)
+    heading = "A circle is the baseline, the dashed line ideal scaling from it"
+    return [_panel(heading, specs.scaling_chart(PAPER, WIDTH // 2), drawn)] if drawn else []
+
+
+def _accuracy(results: Sequence[Result]) -> list[Spec]:
+    panels = []
+    for result, name in zip(results, rows.labels(results), strict=True):
+        unit = rows.unit_of(rows.run_times(result.runs))
+        drawn = rows.accuracy_rows(result, unit)
+        if drawn:
+            panels.append(_panel(name, specs.accuracy_chart(PAPER, WIDTH, unit), drawn))
+    if len(panels) > MOST_ACCURACY_CHARTS:
+        raise FourminError(
+            f"{len(panels)} results are too many for one chart of accuracy",
+            f"each has a panel of its own, and at most {MOST_ACCURACY_CHARTS} fit",
+            "name fewer paths, or write the page with --format html",
+        )
+    return panels
+
+
+_CHARTS: dict[str, tuple[str, Callable[[Sequence[Result]], list[Spec]], str]] = {
+    "time": (
+        "Time to train: a dot a run, a tick the benchmark result with its 95% interval",
+        _time,
+        "no run reached its target",
+    ),
+    "scaling": (
+        "Throughput against chips",
+        _scaling,
+        "no result has a smaller one of the same submitter and chip to scale from",
+    ),
+    "accuracy": (
+        "Accuracy against time: a line a run, a point an evaluation, the target dashed",
+        _accuracy,
+        "no run has an evaluation",
+    ),
+    "exposed": (
+        "Exposed communication: a dot a run at its median step, a line to the 95th percentile",
+        _exposed,
+        "no result says what communication cost; MLPerf's and DAWNBench's never do",
+    ),
+}
+
+CHARTS = tuple(_CHARTS)
+"""The charts that there are by name."""
+
+
+def _panel(heading: str, spec: Spec, drawn: list[rows.Row]) -> Spec:
+    """A chart within the whole, with its rows."""
+    panel = {key: value for key, value in spec.items() if key not in ("$schema", "config")}
+    # A number that JSON cannot hold must not reach the file.
+    panel["data"] = {"values": json.loads(json.dumps(drawn, allow_nan=False))}
+    panel["title"] = heading
+    return panel
+
+
+def vl_convert() -> Any:
+    """The library that draws, which the plain install has not. Raises FourminError."""
+    try:
+        return import_module("vl_convert")
+    except ImportError:
+        raise FourminError(
+            "charts need vl-convert-python",
+            "the plain install has no charts",
+            "pip install 'fourmin[report]'",
+        ) from None

@@ -1,0 +1,261 @@
+"""The charts as Vega-Lite specifications: linear axes from zero, every run a mark.
+
+Each takes its rows from the data set `rows` (see `rows.py`), so that the same specification
+draws a file here and follows a reader's filter in the page.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fourmin.report.charts.theme import Theme, config
+
+Spec = dict[str, Any]
+
+SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+ROWS = "rows"
+LONGEST_LABEL = 340
+"""Pixels that a result's name may take beside the axis."""
+ROW_STEP = 19
+"""Pixels from one result or run to the next."""
+MOST_TICKS = 8
+CONTAINER = "container"
+"""A width: that of the element of the page that holds the chart."""
+
+Width = int | str
+
+
+def time_chart(theme: Theme, width: Width, unit: str) -> Spec:
+    """Time to train: a dot a run, a tick for the benchmark result, a line for its interval."""
+    axis = f"time to train in {unit}"
+    return {
+        **_whole(theme, width),
+        "height": {"step": ROW_STEP},
+        "encoding": {"y": _named_rows()},
+        "layer": [
+            {
+                "transform": [{"filter": "datum.kind === 'result' && isValid(datum.low)"}],
+                "mark": {"type": "rule", "color": theme.mean, "strokeWidth": 1.5, "opacity": 0.7},
+                "encoding": {"x": _zero_based("low", axis), "x2": {"field": "high"}},
+            },
+            {
+                "transform": [{"filter": "datum.kind === 'run'"}],
+                "mark": {
+                    "type": "point",
+                    "filled": True,
+                    "size": 34,
+                    "opacity": 0.75,
+                    "color": theme.mark,
+                },
+                "encoding": {
+                    "x": _zero_based("value", axis),
+                    "tooltip": _tooltip(result="label", run="run", **{unit: "value"}),
+                },
+            },
+            {
+                "transform": [{"filter": "datum.kind === 'result'"}],
+                "mark": {"type": "tick", "thickness": 2, "size": 13, "color": theme.mean},
+                "encoding": {
+                    "x": _zero_based("value", axis),
+                    "tooltip": _tooltip(
+                        result="label",
+                        **{f"benchmark result in {unit}": "value"},
+                        **{"95% interval from": "low", "to": "high"},
+                    ),
+                },
+            },
+        ],
+    }
+
+
+def accuracy_chart(theme: Theme, width: Width, unit: str) -> Spec:
+    """Accuracy against time: a line a run, a point an evaluation, the target dashed."""
+    return {
+        **_whole(theme, width),
+        "height": 260,
+        "encoding": {
+            "x": _zero_based("time", f"{unit} since run_start"),
+            "y": {
+                **_zero_based("accuracy", "accuracy"),
+                "scale": {"domain": [0, 1], "zero": True},
+                "axis": {"format": ".0%", "tickCount": 5, "title": "accuracy"},
+            },
+        },
+        "layer": [
+            {
+                "transform": [{"filter": "datum.kind === 'target'"}],
+                "mark": {"type": "line", "color": theme.quiet, "strokeDash": [5, 4]},
+            },
+            {
+                "transform": [{"filter": "datum.kind === 'run'"}],
+                "mark": {
+                    "type": "line",
+                    "strokeWidth": 1.5,
+                    "point": {"filled": True, "size": 22},
+                },
+                "encoding": {
+                    "color": {
+                        "field": "run",
+                        "type": "ordinal",
+                        "scale": {"range": list(theme.runs)},
+                    },
+                    "tooltip": _tooltip(
+                        run="run", epoch="epoch", accuracy="accuracy", **{unit: "time"}
+                    ),
+                },
+            },
+        ],
+    }
+
+
+def timeline_chart(theme: Theme, width: Width, unit: str) -> Spec:
+    """What each run spent its time on, from initialization to the last evaluation."""
+    return {
+        **_whole(theme, width),
+        "height": {"step": ROW_STEP},
+        "mark": {"type": "bar", "height": 11, "stroke": theme.background, "strokeWidth": 0.5},
+        "encoding": {
+            "x": _zero_based("start", f"{unit} since run_start"),
+            "x2": {"field": "stop"},
+            "y": {"field": "run", "type": "ordinal", "axis": {"title": "run", "grid": False}},
+            "color": {
+                "field": "part",
+                "type": "nominal",
+                "scale": {
+                    "domain": ["initialization", "training", "evaluation"],
+                    "range": list(theme.parts),
+                },
+                "legend": {"title": None, "orient": "top", "symbolType": "square"},
+            },
+            "tooltip": _tooltip(
+                run="run", part="part", epoch="epoch", **{"from": "start", "to": "stop"}
+            ),
+        },
+    }
+
+
+def scaling_chart(theme: Theme, width: Width) -> Spec:
+    """Images/s against chips for each family of results, with the ideal line of its baseline."""
+    chips = {**_zero_based("chips", "chips"), "axis": {"tickCount": 4, "title": "chips"}}
+    images = {
+        **_zero_based("value", "images/s"),
+        "axis": {
+            "tickCount": 4,
+            "title": "images/s",
+            "labelExpr": "format(datum.value, '~s')",
+        },
+    }
+    whole = _whole(theme, width)
+    size = {"width": whole.pop("width"), "height": 170}
+    return {
+        **whole,
+        "facet": {
+            "field": "family",
+            "type": "nominal",
+            "sort": {"field": "order", "op": "min"},
+            "header": {"title": None},
+        },
+        "columns": 3,
+        "spec": {
+            **size,
+            "encoding": {"x": chips, "y": images},
+            "layer": [
+                {
+                    "transform": [{"filter": "datum.kind === 'ideal'"}],
+                    "mark": {"type": "line", "color": theme.quiet, "strokeDash": [5, 4]},
+                },
+                {
+                    "transform": [{"filter": "datum.kind !== 'ideal'"}],
+                    "mark": {"type": "point", "size": 46, "color": theme.mark, "strokeWidth": 1.5},
+                    "encoding": {
+                        "fill": {
+                            "condition": {
+                                "test": "datum.kind === 'baseline'",
+                                "value": theme.background or "var(--paper)",
+                            },
+                            "value": theme.mark,
+                        },
+                        "tooltip": _tooltip(
+                            result="label", chips="chips", efficiency="efficiency",
+                            **{"images/s": "value"},
+                        ),
+                    },
+                },
+            ],
+        },
+        "resolve": {"scale": {"x": "independent", "y": "independent"}},
+    }  # fmt: skip
+
+
+def exposed_chart(theme: Theme, width: Width, by_run: bool = False) -> Spec:
+    """Exposed communication of a step: a dot a run at its median, a line to its 95th percentile.
+
+    `by_run` gives each run a row of its own, for the chart of one result.
+    """
+    rows: Spec = {"y": _named_rows(), "yOffset": {"field": "run", "type": "ordinal"}}
+    if by_run:
+        rows = {"y": {"field": "run", "type": "ordinal", "axis": {"title": "run", "grid": False}}}
+    axis = "milliseconds a step, not hidden by compute"
+    return {
+        **_whole(theme, width),
+        "height": {"step": ROW_STEP if by_run else 2 * ROW_STEP, "for": "position"},
+        "encoding": {
+            **rows,
+            "tooltip": _tooltip(
+                result="label", run="run", **{"median in ms": "median", "95th percentile": "p95"}
+            ),
+        },
+        "layer": [
+            {
+                "mark": {"type": "rule", "color": theme.mean, "opacity": 0.7, "strokeWidth": 1.5},
+                "encoding": {
+                    "x": _zero_based("median", axis),
+                    "x2": {"field": "p95"},
+                },
+            },
+            {
+                "mark": {
+                    "type": "point", "filled": True, "size": 34, "opacity": 0.75,
+                    "color": theme.mark,
+                },
+                "encoding": {"x": _zero_based("median", axis)},
+            },
+        ],
+    }  # fmt: skip
+
+
+def _whole(theme: Theme, width: Width) -> Spec:
+    whole = {
+        "$schema": SCHEMA,
+        "config": config(theme),
+        "data": {"name": ROWS},
+        "width": width,
+    }
+    if width == CONTAINER:  # the height follows from the rows
+        whole["autosize"] = {"type": "fit-x", "contains": "padding"}
+    return whole
+
+
+def _zero_based(field: str, title: str) -> Spec:
+    """A linear axis that begins at zero; layers that share it need the same title."""
+    return {
+        "field": field,
+        "type": "quantitative",
+        "scale": {"zero": True, "type": "linear", "nice": True},
+        "axis": {"title": title, "tickCount": MOST_TICKS, "labelOverlap": True},
+    }
+
+
+def _named_rows() -> Spec:
+    """One row a result, in the rows' own order."""
+    return {
+        "field": "label",
+        "type": "nominal",
+        "sort": {"field": "order", "op": "min"},
+        "axis": {"title": None, "labelLimit": LONGEST_LABEL, "grid": True},
+    }
+
+
+def _tooltip(**fields: str) -> list[Spec]:
+    """What a mark says when pointed at: words of ours, each with the field that it shows."""
+    return [{"field": field, "title": title} for title, field in fields.items()]

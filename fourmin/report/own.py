@@ -1,0 +1,159 @@
+"""A campaign of this project as a report shows it, its numbers made anew from the event logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fourmin.ledger.view import CampaignView, RunView
+from fourmin.report import runs as of_run
+from fourmin.report.model import ReportedRun, Result
+from fourmin.results.rcp import Convergence, convergence
+from fourmin.results.summary import counted_minutes, summarize
+from fourmin.rules.compare import mapping
+from fourmin.rules.rule import Finding
+from fourmin.ruleset import Benchmark
+
+
+def campaign_result(campaign: CampaignView, findings: Sequence[Finding]) -> Result:
+    """One campaign; whatever its files do not give is None."""
+    plan = campaign.plan or {}
+    practice = bool(plan.get("practice", False))
+    runs = campaign.runs
+    facts = [run.facts for run in runs]
+    summary = summarize(plan, campaign.digest, "", facts) if plan and runs else None
+    configuration = plan.get("configuration") or {}
+    benchmark = campaign.benchmark
+    kinds = [entry.kind for entry in campaign.entries]
+    state = "unfinished"
+    if "campaign-close" in kinds:
+        state = "closed"
+    elif "campaign-abandon" in kinds:
+        state = "abandoned"
+    assigned = next((e.data for e in campaign.entries if e.kind == "seeds-assigned"), {})
+    batch = configuration.get("global_batch_size")
+    complete = state == "closed" and len(runs) == plan.get("runs")
+    system = next((mapping(f.get("system")) for f in facts if f.get("system")), {})
+    return Result(
+        source="fourmin",
+        path=campaign.path,
+        submitter=str(plan.get("submitter", "unknown")),
+        system=str(plan.get("system", "unknown")),
+        benchmark=str(plan.get("benchmark", "unknown")),
+        division=str(plan.get("division", "unknown")),
+        chips=_chips(campaign),
+        global_batch_size=batch,
+        quality_target=None if benchmark is None else benchmark.quality_target,
+        runs=tuple(_reported(run, practice) for run in runs),
+        minutes=summary["minutes"] if summary and complete else None,
+        scaled_minutes=summary["scaled_minutes"] if summary and complete else None,
+        ci95=(summary["ci95"][0], summary["ci95"][1])
+        if summary and complete and summary["ci95"]
+        else None,
+        cv=summary["cv"] if summary and complete else None,
+        epochs_mean=summary["epochs_mean"] if summary else None,
+        images_per_second=summary["images_per_second"] if summary else None,
+        state=state,
+        practice=practice,
+        findings=tuple(findings),
+        valid=not any(finding.fails for finding in findings),
+        registration=str(assigned.get("registration", "none")),
+        group=(
+            "fourmin",
+            plan.get("ruleset"),
+            plan.get("submitter"),
+            plan.get("system_digest"),
+            plan.get("benchmark"),
+            plan.get("division"),
+            batch,
+            _accelerators_used(configuration),
+        ),
+        identity=campaign.digest or campaign.path,
+        dataset=_dataset(plan, benchmark),
+        round=str(plan.get("ruleset", "")),
+        chip=_chip(configuration, mapping(system.get("hardware"))),
+        convergence=convergence(plan, facts) if plan and runs else Convergence(None, None),
+        configuration=configuration,
+        hyperparameters=next((f["hyperparameters"] for f in facts if f["hyperparameters"]), {}),
+        hardware=mapping(system.get("hardware")),
+        software=_software(system, plan),
+        environment=_environment(system),
+        ledger=tuple(campaign.entries),
+    )
+
+
+def _dataset(plan: Mapping[str, Any], benchmark: Benchmark | None) -> str:
+    """The benchmark's dataset; where the benchmark does not pin its bytes, with their digest."""
+    if benchmark is None:
+        return ""
+    name = str(benchmark.dataset.get("name", ""))
+    if benchmark.dataset.get("train_digest") is not None:
+        return name
+    used = plan.get("dataset")
+    digest = used.get("train_digest") if isinstance(used, dict) else None
+    return f"{name} {digest[:12]}" if isinstance(digest, str) else name
+
+
+def _reported(run: RunView, practice: bool) -> ReportedRun:
+    facts = run.facts
+    failure = facts.get("failure")
+    return ReportedRun(
+        path=run.path,
+        status=str(facts.get("status", "unknown")),
+        minutes=counted_minutes(facts, practice) if facts else None,
+        epochs=facts.get("epochs"),
+        quality=facts.get("quality"),
+        seed=facts.get("seed"),
+        failure=None if failure is None else str(failure),
+        images_per_second=facts.get("images_per_second"),
+        evaluations=of_run.evaluated(run.timeline),
+        spans=of_run.spans(run.timeline),
+        communication=of_run.communication(facts),
+        energy=of_run.energy(facts),
+    )
+
+
+def _chips(campaign: CampaignView) -> int | None:
+    """Accelerators that trained, over all nodes; on the CPU, processor sockets."""
+    for run in campaign.runs:
+        system = run.facts.get("system")
+        configuration = run.configuration
+        if not isinstance(system, dict) or configuration is None:
+            continue
+        if configuration.device == "cuda":
+            return configuration.workers
+        sockets = mapping(mapping(system.get("hardware")).get("processor")).get("sockets")
+        return sockets * configuration.nodes if isinstance(sockets, int) else None
+    return None
+
+
+def _accelerators_used(configuration: Mapping[str, Any]) -> int | None:
+    """One GPU of a machine with two is another system than both, though it has the same digest.
+
+    None on the CPU, where any number of workers shares the same chips.
+    """
+    if configuration.get("device") != "cuda":
+        return None
+    return int(configuration["nodes"] * configuration["procs_per_node"])
+
+
+def _chip(configuration: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
+    """Model of what trained: the accelerators, or the processor."""
+    if configuration.get("device") != "cuda":
+        return str(mapping(hardware.get("processor")).get("model") or "")
+    accelerators = hardware.get("accelerators")
+    if not isinstance(accelerators, list):
+        return ""
+    return ", ".join(sorted({str(mapping(kind).get("model")) for kind in accelerators}))
+
+
+def _software(system: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(mapping(system.get("software")))
+    digest = plan.get("package_digest")
+    return {**found, "package_digest": digest} if digest else found
+
+
+def _environment(system: Mapping[str, Any]) -> dict[str, Any]:
+    changes = system.get("interpreter_changes")
+    found = dict(mapping(system.get("environment")))
+    return {**found, "interpreter changes": changes} if changes else found

@@ -1,0 +1,55 @@
+// Elements are made with text, never with markup: nothing of a submission is parsed as HTML.
+const DATA = JSON.parse(document.getElementById("data").textContent);
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== undefined && value !== null) element.setAttribute(name, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== ""));
+  return element;
+}
+
+const NUMBER = /^(-|[-\d.,e]+( (s|min|J))?)$/;
+
+// A table: `names` of columns, `cells` as lists of texts or elements; numbers stand to the right.
+function makeTable(caption, names, cells, style = "") {
+  // A column that says nothing in any row is left out.
+  const told = names.map((_, column) => column).filter((column) => cells.some((row) => row[column] !== "-"));
+  const columns = told.map((column) => names[column]);
+  const rows = cells.map((row) => told.map((column) => row[column]));
+  const kinds = columns.map((_, column) => (rows.every((cells) => NUMBER.test(cells[column])) ? "number" : "text"));
+  return make(
+    "div",
+    { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" },
+    make(
+      "table",
+      { class: style },
+      make("caption", { class: "hidden" }, caption),
+      make("thead", {}, make("tr", {}, ...columns.map((name, column) => make("th", { scope: "col", class: kinds[column] }, name)))),
+      make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells.map((cell, column) => make("td", { class: kinds[column] }, cell))))),
+    ),
+  );
+}
+
+// A long name may be broken after its underscores and dots.
+function breakable(name) {
+  return name.split(/(?<=[_.])/).flatMap((part, index) => (index ? [make("wbr"), part] : [part]));
+}
+
+// Names and values, in two columns where there is room.
+function makeFields(pairs) {
+  const fields = pairs.map(([name, value]) => make("div", {}, make("dt", {}, ...breakable(name)), make("dd", {}, value)));
+  return make("dl", { class: "facts" }, ...fields);
+}
+
+// From one list a column to one object a row.
+function rowsOf(columns) {
+  const names = Object.keys(columns);
+  const length = names.length ? columns[names[0]].length : 0;
+  return Array.from({ length }, (_, index) =>
+    Object.fromEntries(
+      names.map((name) => [name, columns[name][index]]).filter(([, value]) => value !== null),
+    ),
+  );
+}

@@ -1,0 +1,132 @@
+// Sorting and filtering of the overview's tables; the charts follow them.
+const form = document.getElementById("filter");
+const groups = [...document.querySelectorAll("#overview .group")].filter((group) => group.querySelector("tbody"));
+const allRows = groups.flatMap((group) => [...group.querySelectorAll("tbody tr")]);
+const words = new Map(allRows.map((row) => [row, row.textContent.toLowerCase()]));
+const charts = [...document.querySelectorAll("#overview .chart")];
+const shown = new Set();
+// Pixels: the least that a panel of a chart takes, its axis and the gap beside it, the chart's margin.
+const PANEL = 300;
+const AXIS = 82;
+const MARGIN = 8;
+const figures = new Map(DATA.figures.map((figure) => [figure.name, { ...figure, all: false }]));
+
+function wanted(row) {
+  const values = new FormData(form);
+  const text = (values.get("text") ?? "").trim().toLowerCase();
+  const least = values.get("least");
+  const most = values.get("most");
+  return (
+    text.split(/\s+/).every((word) => words.get(row).includes(word)) &&
+    (!values.get("round") || row.dataset.round === values.get("round")) &&
+    (!least || (row.dataset.chips && Number(row.dataset.chips) >= Number(least))) &&
+    (!most || (row.dataset.chips && Number(row.dataset.chips) <= Number(most))) &&
+    (!values.get("valid") || row.dataset.valid === "1")
+  );
+}
+
+function filter() {
+  shown.clear();
+  for (const row of allRows) {
+    row.hidden = !wanted(row);
+    if (!row.hidden) shown.add(row.dataset.result);
+  }
+  for (const group of groups) {
+    group.hidden = group.querySelector("tbody tr:not([hidden])") === null;
+    const link = document.querySelector(`.contents a[href="#${group.id}"]`);
+    if (!link) continue;
+    link.parentElement.hidden = group.hidden;
+    link.nextElementSibling.textContent = group.querySelectorAll("tbody tr:not([hidden])").length;
+  }
+  const whole = new Set(allRows.map((row) => row.dataset.result)).size;
+  form.querySelector("output").textContent =
+    shown.size === whole ? `${whole} results` : `${shown.size} of ${whole} results`;
+  drawFigures();
+}
+
+function keyOf(row, column, numeric) {
+  const key = row.cells[column].dataset.sort;
+  if (key === undefined) return null;
+  return numeric ? Number(key) : key;
+}
+
+// What is missing stays last, whichever way a column is sorted.
+function sortBy(table, column, numeric, direction) {
+  const body = table.tBodies[0];
+  const keyed = [...body.rows].map((row) => [keyOf(row, column, numeric), row]);
+  keyed.sort(([a], [b]) => {
+    if (a === null || b === null) return (a === null) - (b === null);
+    return direction * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }));
+  });
+  body.append(...keyed.map(([, row]) => row));
+}
+
+function makeSortable(group) {
+  const table = group.querySelector("table");
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => {
+    const name = head.textContent.trim();
+    const button = make("button", { type: "button" }, name);
+    // On paper a text stands in its place: a header with a button is not repeated on each page.
+    head.replaceChildren(button, make("span", { class: "paper", "aria-hidden": "true" }, name));
+    button.addEventListener("click", () => {
+      const direction = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+      for (const other of heads) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
+      sortBy(table, column, head.dataset.kind === "number", direction);
+      drawFigures();
+    });
+  });
+}
+
+// The addresses of the results that are shown, in the order of the tables.
+function shownResults(within) {
+  return [...within.querySelectorAll("tbody tr:not([hidden])")].map((row) => row.dataset.result);
+}
+
+function drawFigure(element, figure) {
+  const group = element.closest(".group");
+  const own = group.querySelector("tbody") ? group : document.getElementById("overview");
+  const results = shownResults(own).filter((result) => figure.rows[result]);
+  const drawn = figure.all ? results : results.slice(0, figure.most);
+  const rows = drawn.flatMap((result, order) => rowsOf(figure.rows[result]).map((row) => ({ ...row, order })));
+  const canvas = element.querySelector(".canvas");
+  const note = element.querySelector(".shown");
+  note.replaceChildren();
+  if (results.length > figure.most) {
+    const about = figure.all
+      ? `All ${results.length} are drawn, in the table's order. `
+      : `The first ${drawn.length} of ${results.length} are drawn, in the table's order. `;
+    const button = make("button", { type: "button" }, figure.all ? `Only ${figure.most}` : `Draw all ${results.length}`);
+    button.addEventListener("click", () => {
+      figure.all = !figure.all;
+      drawFigure(element, figure);
+      note.querySelector("button").focus();
+    });
+    note.append(about, button);
+  }
+  if (rows.length) draw(canvas, fitted(figure.spec, canvas.clientWidth), rows);
+}
+
+// Panels side by side do not take the width of their element by themselves.
+function fitted(template, width) {
+  if (!template.facet) return template;
+  const columns = Math.max(1, Math.floor(width / PANEL));
+  const spec = { ...template.spec, width: Math.floor((width - 2 * MARGIN) / columns) - AXIS };
+  return { ...template, columns, spec };
+}
+
+function drawFigures() {
+  for (const element of charts) {
+    const figure = figures.get(element.dataset.figure);
+    const results = Object.keys(figure.rows);
+    element.closest(".group").hidden = !results.some((result) => shown.has(result));
+    whenNear(element, () => drawFigure(element, figure));
+  }
+}
+
+groups.forEach(makeSortable);
+form.hidden = false;
+form.addEventListener("submit", (event) => event.preventDefault());
+form.addEventListener("input", filter);
+form.addEventListener("reset", () => setTimeout(filter));

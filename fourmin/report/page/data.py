@@ -1,0 +1,201 @@
+"""What a submission's section is built from: words and chart rows, as JSON in the page.
+
+All text is made printable here, and numbers read as they do in the other formats.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from fourmin.report.charts import rows, specs
+from fourmin.report.charts.theme import PAGE
+from fourmin.report.model import ReportedRun, Result
+from fourmin.report.page.overview import Figure, Line, Overview, counts
+from fourmin.report.wording import DETAILS, NONE, duration, interval, number, title, verdict
+from fourmin.text import printable
+
+Pairs = list[tuple[str, str]]
+
+RUNS = (
+    "run", "ended", "time", "epochs", "accuracy", "images/s", "exposed ms", "95th percentile",
+    "energy", "seed",
+)  # fmt: skip
+_DEEPEST = 4
+
+
+def page_data(view: Overview) -> dict[str, Any]:
+    """Everything that the page's scripts need."""
+    return {
+        "templates": {
+            f"{name} {unit}": make(PAGE, specs.CONTAINER, unit)
+            for name, make in (
+                ("accuracy", specs.accuracy_chart),
+                ("timeline", specs.timeline_chart),
+            )
+            for unit in (rows.MINUTES, rows.SECONDS)
+        }
+        | {"exposed": specs.exposed_chart(PAGE, specs.CONTAINER, by_run=True)},
+        "figures": [_figure(figure) for figure in _figures(view)],
+        "runs": RUNS,
+        "results": {line.anchor: _section(line) for line in view.lines},
+    }
+
+
+def _figures(view: Overview) -> Iterator[Figure]:
+    for table in view.tables:
+        if table.figure is not None:
+            yield table.figure
+    yield from view.figures
+
+
+def _figure(figure: Figure) -> dict[str, Any]:
+    return {
+        "name": figure.name,
+        "spec": figure.spec,
+        "most": figure.most,
+        "rows": {anchor: _columnar(drawn) for anchor, drawn in figure.by_result.items()},
+    }
+
+
+def _columnar(drawn: Sequence[rows.Row]) -> dict[str, list[Any]]:
+    """Rows as one list a column: a third of the bytes."""
+    names = dict.fromkeys(name for row in drawn for name in row)
+    return {name: [row.get(name) for row in drawn] for name in names}
+
+
+def _section(line: Line) -> dict[str, Any]:
+    result = line.result
+    unit = rows.unit_of(rows.run_times(result.runs))
+    charts = {
+        f"accuracy {unit}": rows.accuracy_rows(result, unit),
+        f"timeline {unit}": rows.timeline_rows(result, unit),
+        "exposed": rows.exposed_rows([result], [line.label]),
+    }
+    return {
+        "title": line.label,
+        "table": title(result),
+        "key": _key(result),
+        "facts": _facts(result),
+        "runs": [_run(number, run) for number, run in enumerate(result.runs, start=1)],
+        "charts": {name: _columnar(drawn) for name, drawn in charts.items() if drawn},
+        "findings": [
+            [
+                finding.severity,
+                finding.code,
+                finding.name,
+                _place(finding.path, finding.line, result.path),
+                printable(finding.message),
+                printable(finding.hint),
+                "" if finding.waived is None else printable(finding.waived),
+            ]
+            for finding in result.findings
+        ],
+        "settings": [
+            (heading, list(_flat(values)))
+            for heading, values in (
+                ("Configuration", result.configuration),
+                ("Hardware", result.hardware),
+                ("Software", result.software),
+                ("Environment", result.environment),
+            )
+            if values
+        ],
+        "ledger": [
+            [
+                str(entry.index),
+                _moment(entry.time_ms),
+                printable(entry.kind),
+                "; ".join(f"{name} {value}" for name, value in _flat(entry.data)),
+                entry.sha256[:16],
+            ]
+            for entry in result.ledger
+        ],
+    }
+
+
+def _key(result: Result) -> list[tuple[str, str, str]]:
+    """The figures that are read first: a name, the figure, and what it must not stand without."""
+    spread = interval(result)
+    converged = sum(run.minutes is not None for run in result.runs)
+    found = [
+        (
+            "time to train",
+            duration(result.minutes),
+            "" if spread == NONE else f"95% interval {spread}",
+        ),
+        (
+            "runs converged",
+            f"{converged} of {len(result.runs)}",
+            "" if result.cv is None else f"CV {result.cv:.1%}",
+        ),
+        ("chips", number(result.chips, ",d"), printable(result.chip)),
+        ("throughput", number(result.images_per_second, ",.0f"), "images/s"),
+        (
+            "checked",
+            verdict(result) if result.verified else "not verified here",
+            counts(result),
+        ),
+    ]
+    return [(name, text, more) for name, text, more in found if text != NONE]
+
+
+def _facts(result: Result) -> Pairs:
+    """What the other formats say of a result beside its table, but for what has its own table."""
+    told = [
+        ("submitter", printable(result.submitter)),
+        ("system", printable(result.system)),
+        ("source", " ".join(printable(part) for part in (result.source, result.round) if part)),
+        ("batch", number(result.global_batch_size, ",d")),
+        ("mean epochs", number(result.epochs_mean, ".2f")),
+        *((name, say(result)) for name, say in DETAILS if name not in ("runs", "findings")),
+    ]
+    return [(name, text) for name, text in told if text != NONE]
+
+
+def _run(place: int, run: ReportedRun) -> list[str]:
+    communication, energy = run.communication, run.energy
+    ended = printable(run.status)
+    if run.failure:
+        ended += f": {printable(run.failure)}"
+    return [
+        str(place),
+        ended,
+        duration(run.minutes),
+        number(run.epochs, "g"),
+        number(run.quality, ".4f"),
+        number(run.images_per_second, ",.0f"),
+        NONE if communication is None else f"{communication.exposed_ms_median:.3g}",
+        NONE if communication is None else f"{communication.exposed_ms_p95:.3g}",
+        NONE if energy is None else f"{energy.joules:,.0f} J",
+        NONE if run.seed is None else printable(run.seed),
+    ]
+
+
+def _place(path: str, line: int | None, below: str) -> str:
+    """Where a finding is, relative to its result's folder."""
+    short = path.removeprefix(below).lstrip("/") or "the whole result"
+    return printable(short if line is None else f"{short}:{line}")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "", depth: int = 1) -> Iterator[tuple[str, str]]:
+    """Names and values of nested objects, in order, names joined by dots."""
+    for name, value in values.items():
+        full = f"{prefix}{printable(name)}"
+        if isinstance(value, Mapping) and value and depth < _DEEPEST:
+            yield from _flat(value, f"{full}.", depth + 1)
+        elif isinstance(value, str):
+            yield full, printable(value, 2000)
+        else:
+            yield full, printable(json.dumps(value, ensure_ascii=False), 2000)
+
+
+def _moment(time_ms: Any) -> str:
+    """A time of the ledger in UTC; as it is written where it is none."""
+    try:
+        moment = datetime.fromtimestamp(time_ms / 1000, timezone.utc)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return printable(time_ms)
+    return moment.strftime("%Y-%m-%d %H:%M:%S")

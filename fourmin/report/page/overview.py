@@ -1,0 +1,291 @@
+"""What the page shows at first: a table for each set of comparable results, and their charts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import groupby
+
+from fourmin.report.charts import rows, specs
+from fourmin.report.charts.theme import PAGE
+from fourmin.report.model import Comparison, Result
+from fourmin.report.wording import NONE, between, duration, interval, number, same_table, title
+from fourmin.rules.rule import FOURMIN
+from fourmin.text import printable
+
+FACET_WIDTH = 250
+"""Pixels of one panel of the scaling chart."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: its text, a quieter second line, and what it is sorted by."""
+
+    text: str
+    more: str = ""
+    sort: float | str | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of a table: the result, the address of its section, its cells."""
+
+    result: Result
+    anchor: str
+    label: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def round(self) -> str:
+        """The round or ruleset version with its source, which a reader may choose."""
+        return printable(f"{self.result.source} {self.result.round}".strip())
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart of the overview: its specification, and the rows that belong to each result."""
+
+    name: str
+    caption: str
+    spec: specs.Spec
+    most: int
+    by_result: dict[str, list[rows.Row]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Results that may be compared."""
+
+    name: str
+    title: str
+    lines: tuple[Line, ...]
+    figure: Figure | None = None
+
+    @property
+    def columns(self) -> list[int]:
+        """The columns that say something of any of these results."""
+        return [
+            column
+            for column in range(len(COLUMNS))
+            if any(line.cells[column].text != NONE for line in self.lines)
+        ]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The page's first view. `others` are campaigns that failed or never count."""
+
+    headline: str
+    tables: tuple[Table, ...]
+    others: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    lines: tuple[Line, ...] = field(default=())
+    """Every result that has a section, each once."""
+
+    @property
+    def rounds(self) -> list[str]:
+        """Rounds and ruleset versions that a reader may choose from."""
+        return sorted({line.round for line in self.lines})
+
+
+Say = Callable[[Result], Cell]
+
+
+def _name(result: Result) -> Cell:
+    submitter, system = printable(result.submitter), printable(result.system)
+    return Cell(system, submitter, f"{submitter} {system}".casefold())
+
+
+def _chips(result: Result) -> Cell:
+    return Cell(number(result.chips, ",d"), printable(result.chip), result.chips)
+
+
+def _time(result: Result) -> Cell:
+    more = interval(result)
+    return Cell(duration(result.minutes), "" if more == NONE else more, result.minutes)
+
+
+def _runs(result: Result) -> Cell:
+    times = [run.minutes for run in result.runs if run.minutes is not None]
+    if not result.verified:
+        return Cell("reported", "", None)
+    spread = between(min(times), max(times)) if len(times) > 1 else ""
+    return Cell(f"{len(times)} of {len(result.runs)}", spread, len(times))
+
+
+def _epochs(result: Result) -> Cell:
+    point = result.convergence.reference
+    more = "" if point is None else f"RCP {point.mean:.1f}, min {point.minimum:.1f}"
+    return Cell(number(result.epochs_mean, ".1f"), more, result.epochs_mean)
+
+
+def _scaling(result: Result) -> Cell:
+    base = result.baseline
+    more = "" if base is None else f"against {base.chips:,d}"
+    return Cell(number(result.scaling_efficiency, ".1%"), more, result.scaling_efficiency)
+
+
+def _checked(result: Result) -> Cell:
+    if not result.verified:
+        return Cell("not verified here", "", 2)
+    word = "valid" if result.valid else "INVALID"
+    if result.state != "closed":
+        word = f"{result.state}, {word}"
+    waived = f"waived {' '.join(result.waivers)}, " if result.waivers else ""
+    return Cell(word, waived + counts(result), int(not result.valid))
+
+
+def counts(result: Result) -> str:
+    """How many findings there are of each severity."""
+    found = result.severities.items()
+    return ", ".join(_count(amount, severity) for severity, amount in found if amount)
+
+
+def _own(result: Result, value: object) -> str:
+    """What only this project's own results have: other benchmarks have no ledger."""
+    return printable(value) if result.source == FOURMIN else NONE
+
+
+COLUMNS: tuple[tuple[str, str, Say], ...] = (
+    ("submitter and system", "text", _name),
+    ("chips", "number", _chips),
+    ("batch", "number", lambda r: Cell(number(r.global_batch_size, ",d"), "", r.global_batch_size)),
+    ("time to train", "number", _time),
+    ("runs converged", "number", _runs),
+    ("CV", "number", lambda r: Cell(number(r.cv, ".1%"), "", r.cv)),
+    ("epochs", "number", _epochs),
+    ("images/s", "number", lambda r: Cell(number(r.images_per_second, ",.0f"), "",
+                                          r.images_per_second)),
+    ("scaling", "number", _scaling),
+    ("round", "text", lambda r: Cell(printable(r.round) or NONE, printable(r.source),
+                                     printable(f"{r.source} {r.round}"))),
+    ("registered", "text", lambda r: Cell(_own(r, r.registration), "", printable(r.registration))),
+    ("campaigns", "number", lambda r: Cell(_own(r, r.campaigns), "", r.campaigns)),
+    ("checked", "number", _checked),
+)  # fmt: skip
+"""The columns: a title, how they are sorted, and what they say of a result."""
+
+
+def overview(comparison: Comparison) -> Overview:
+    """The first view of a comparison."""
+    results = comparison.results
+    lines = _lines([*results, *comparison.failed, *comparison.practice])
+    of_result = {line.result.identity: line for line in lines}
+    tables = []
+    for index, (_, group) in enumerate(groupby(results, key=same_table)):
+        own = tuple(of_result[result.identity] for result in group)
+        tables.append(Table(f"table-{index + 1}", title(own[0].result), own, _times(index, own)))
+    others = (
+        ("failed", "Failed, unfinished or abandoned campaigns", comparison.failed),
+        ("practice", "Practice campaigns, which never count", comparison.practice),
+    )
+    counted = [of_result[result.identity] for result in results]
+    figures = [figure for figure in (_scaled(counted), _exposed(counted)) if figure is not None]
+    return Overview(
+        headline=_headline(comparison),
+        tables=tuple(tables),
+        others=tuple(
+            Table(name, heading, tuple(of_result[result.identity] for result in some))
+            for name, heading, some in others
+            if some
+        ),
+        figures=tuple(figures),
+        lines=tuple(lines),
+    )
+
+
+def _headline(comparison: Comparison) -> str:
+    results = comparison.results
+    checked = [result for result in results if result.verified]
+    invalid = sum(not result.valid for result in checked)
+    parts = [
+        _count(len(checked), "result"),
+        f"{_count(len({r.submitter for r in checked}), 'submitter')}",
+        f"{sum(len(result.runs) for result in checked):,d} runs",
+        f"{invalid} invalid" if invalid else "all valid",
+    ]
+    if len(checked) < len(results):
+        parts.append(f"{len(results) - len(checked)} reported by others, not verified here")
+    if comparison.failed:
+        parts.append(f"{len(comparison.failed)} failed or abandoned")
+    if comparison.practice:
+        parts.append(f"{len(comparison.practice)} practice")
+    return ", ".join(parts) if checked else "No benchmark result"
+
+
+def _count(amount: int, what: str) -> str:
+    return f"{amount:,d} {what}{'' if amount == 1 else 's'}"
+
+
+def _lines(results: Sequence[Result]) -> list[Line]:
+    unique: dict[Hashable, Result] = {}
+    for result in results:
+        unique.setdefault(result.identity, result)
+    shown = list(unique.values())
+    return [
+        Line(result, anchor, label, tuple(say(result) for _, _, say in COLUMNS))
+        for result, anchor, label in zip(shown, _anchors(shown), rows.labels(shown), strict=True)
+    ]
+
+
+def _anchors(results: Sequence[Result]) -> Iterator[str]:
+    """An address for each result, made from its path, so that a link to it lasts."""
+    for result in results:
+        yield f"result-{sha256(result.path.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
+
+
+def _times(index: int, lines: Sequence[Line]) -> Figure | None:
+    results = [line.result for line in lines]
+    unit = rows.unit_of(run.minutes for result in results for run in result.runs)
+    drawn = {line.anchor: rows.time_rows([line.result], [line.label], unit) for line in lines}
+    if not any(drawn.values()):
+        return None
+    return Figure(
+        name=f"times-{index + 1}",
+        caption="Time to train. A dot is a run, the upright tick the benchmark result (the mean "
+        "without the fastest and the slowest run), the line its 95% interval.",
+        spec=specs.time_chart(PAGE, specs.CONTAINER, unit),
+        most=20,
+        by_result=drawn,
+    )
+
+
+def _scaled(lines: Sequence[Line]) -> Figure | None:
+    """Each family's rows belong to its largest member, whose filter decides for them all."""
+    names = {line.result.path: line.label for line in lines}
+    drawn = rows.scaling_rows([line.result for line in lines], names)
+    if not drawn:
+        return None
+    anchors = {line.label: line.anchor for line in lines}
+    by_result: dict[str, list[rows.Row]] = {}
+    for _, family in groupby(drawn, key=lambda row: row["family"]):
+        members = list(family)
+        last = members[-1]["label"]
+        by_result[anchors[last]] = members
+    return Figure(
+        name="scaling",
+        caption="Throughput against chips, for submitters with results of several sizes. The open "
+        "circle is the smallest, the dashed line ideal scaling from it.",
+        spec=specs.scaling_chart(PAGE, FACET_WIDTH),
+        most=9,
+        by_result=by_result,
+    )
+
+
+def _exposed(lines: Sequence[Line]) -> Figure | None:
+    by_result = {
+        line.anchor: drawn
+        for line in lines
+        if (drawn := rows.exposed_rows([line.result], [line.label]))
+    }
+    if not by_result:
+        return None
+    return Figure(
+        name="exposed",
+        caption="Exposed communication: the part of a step that compute does not hide. A dot is a "
+        "run's median step, the line goes to its 95th percentile.",
+        spec=specs.exposed_chart(PAGE, specs.CONTAINER),
+        most=20,
+        by_result=by_result,
+    )

@@ -1,0 +1,45 @@
+"""Work on many things in a few processes, in the order of the things."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+FEWEST = 24
+"""With fewer things than this, starting processes would take longer than it saves."""
+MOST_PROCESSES = 8
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def in_processes(work: Callable[[T], R], things: Sequence[T]) -> Iterator[R]:
+    """`work` of each thing, in their order; with one CPU or few things in this process.
+
+    `work` is a function of a module; what it takes and gives can be pickled.
+    """
+    processes = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
+    if processes < 2 or len(things) < FEWEST:
+        yield from map(work, things)
+        return
+    pool = ProcessPoolExecutor(
+        processes, multiprocessing.get_context("fork"), _leave_interrupts_to_the_parent
+    )
+    done = 0
+    try:
+        for result in pool.map(work, things, chunksize=2):
+            yield result
+            done += 1
+    except BrokenProcessPool:  # one was killed, perhaps for its memory
+        yield from map(work, things[done:])
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,53 @@
+"""README's table of this repository's own submissions: `python -m fourmin.report.readme` writes it.
+
+Run in the repository's root; what stands between the two marks is replaced.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from fourmin.report.collect import collect
+from fourmin.report.markdown import escape, result_table
+from fourmin.report.wording import COLUMNS, DETAILS, same_table, title
+
+BEGIN = "<!-- submissions: written by `make docs` -->\n"
+END = "<!-- end of submissions -->\n"
+_SHOWN = (
+    "system", "chips", "batch", "time", "95% interval", "CV", "epochs/RCP", "images/s", "scaling",
+    "runs", "registration", "campaigns", "checked",
+)  # fmt: skip
+
+
+def submissions_tables(folder: Path) -> Iterator[str]:
+    """The lines of one Markdown table a benchmark, of everything below `folder`."""
+    known = dict((*DETAILS, *COLUMNS))
+    columns = [(name, known[name]) for name in _SHOWN]
+    for _, group in groupby(collect([folder]).results, key=same_table):
+        results = list(group)
+        yield from ("", f"{escape(title(results[0]))}:", "")
+        yield from result_table(results, columns)
+
+
+def with_tables(readme: str, folder: Path) -> str:
+    """README's text with the tables of today. Raises ValueError where a mark is missing."""
+    before, found, rest = readme.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not found or not ended:
+        raise ValueError(f"README.md needs the lines {BEGIN.strip()} and {END.strip()}")
+    lines = "".join(f"{line}\n" for line in submissions_tables(folder))
+    return f"{before}{BEGIN}{lines}\n{END}{after}"
+
+
+def main() -> None:
+    """Write README.md anew and say so."""
+    path = Path("README.md")
+    path.write_text(with_tables(path.read_text(), Path("submissions")))
+    sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""Two results side by side: whether they differ, by how much, and in what they were made.
+
+Times differ only if Welch's test on log time over all runs says so at 5%. Results with another
+benchmark, target, dataset or clock are not compared at all; what differs in how they were made is
+listed all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fourmin.errors import FourminError
+from fourmin.report.group import compare
+from fourmin.report.model import Result
+from fourmin.results.statistics import Welch, mean, student_t_quantile, welch_test
+
+LEVEL = 0.05
+"""Two results differ where a difference like theirs is less likely than this by chance."""
+FEWEST_RUNS = 3
+A_FASTER, B_FASTER = "a-faster", "b-faster"
+NO_DIFFERENCE = "no-difference-shown"
+NOT_ENOUGH = "not-enough-runs"
+NO_SPREAD = "spread-below-resolution"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the runs say of the two times.
+
+    `ratio` is B's benchmark result over A's, None without both. `typical` is the same of the
+    geometric means of all runs, `typical_ci95` its 95% interval by Welch; None without a test.
+    """
+
+    outcome: str
+    ratio: float | None
+    typical: float | None = None
+    typical_ci95: tuple[float, float] | None = None
+    test: Welch | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """For scripts."""
+        interval = self.typical_ci95
+        return {
+            "outcome": self.outcome,
+            "ratio": self.ratio,
+            "typical_ratio": self.typical,
+            "typical_ratio_ci95": None if interval is None else list(interval),
+            "welch": None
+            if self.test is None
+            else {"t": self.test.t, "degrees": self.test.degrees, "p": self.test.p},
+        }
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that is not the same: None where a side does not tell it."""
+
+    area: str
+    name: str
+    a: str | None
+    b: str | None
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Two results; `verdict` is None where `obstacles` forbid a comparison."""
+
+    ruleset: str
+    a: Result
+    b: Result
+    obstacles: tuple[str, ...]
+    notes: tuple[str, ...]
+    verdict: Verdict | None
+    differences: tuple[Difference, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """For scripts."""
+        return {
+            "ruleset": self.ruleset,
+            "a": self.a.to_json(),
+            "b": self.b.to_json(),
+            "comparable": not self.obstacles,
+            "obstacles": list(self.obstacles),
+            "notes": list(self.notes),
+            "verdict": None if self.verdict is None else self.verdict.to_json(),
+            "differences": [
+                {"area": d.area, "name": d.name, "a": d.a, "b": d.b} for d in self.differences
+            ],
+        }
+
+
+def put_side_by_side(ruleset: str, results: Iterable[Result], a: str, b: str) -> SideBySide:
+    """The results that `a` and `b` name among `results`, of which none was chosen or left out yet.
+
+    Raises FourminError for a name that fits none of them, or several.
+    """
+    found = list(results)
+    left, right = find(ruleset, found, a), find(ruleset, found, b)
+    if left.identity == right.identity:
+        raise FourminError(f"{a} and {b} are the same result", left.path, "name two")
+    obstacles = tuple(_obstacles(left, right))
+    return SideBySide(
+        ruleset,
+        left,
+        right,
+        obstacles,
+        tuple(_notes(left, right)),
+        None if obstacles else _verdict(left, right),
+        tuple(_differences(left, right)),
+    )
+
+
+def find(ruleset: str, results: Sequence[Result], name: str) -> Result:
+    """The one result at a path or below it, or in a folder of that name.
+
+    Several campaigns of one group give its median campaign. Raises FourminError where there is
+    none, or more than one group.
+    """
+    path = name.rstrip("/")
+    exact = [result for result in results if result.path == path]
+    fitting = exact or [result for result in results if _lies_at(result.path, path)]
+    grouped = compare(ruleset, fitting)
+    chosen = [*grouped.results, *grouped.practice]
+    if len(chosen) == 1:
+        return chosen[0]
+    if not chosen:
+        raise FourminError(
+            f"no result {name} to compare",
+            "it is no path of a campaign, run set or entry, and no part of one that was found",
+            "`fourmin report --format csv` lists every result with its path",
+        )
+    shown = "\n".join(result.path for result in chosen[:8])
+    raise FourminError(f"{name} names {len(chosen)} results, not one", shown, "name one of them")
+
+
+def _lies_at(path: str, name: str) -> bool:
+    return path.startswith(f"{name}/") or f"/{path}/".find(f"/{name}/") >= 0
+
+
+def _obstacles(a: Result, b: Result) -> Iterator[str]:
+    """Why the times of two results must not be compared."""
+    for what, left, right in (
+        ("benchmark", a.benchmark, b.benchmark),
+        ("quality target", a.quality_target, b.quality_target),
+        ("dataset", a.dataset, b.dataset),
+        ("rule of the clock", a.clock, b.clock),
+    ):
+        if left != right:
+            yield f"another {what}: {_shown(left) or '-'} and {_shown(right) or '-'}"
+
+
+def _notes(a: Result, b: Result) -> Iterator[str]:
+    """What a reader must know beside the times."""
+    for name, result in (("A", a), ("B", b)):
+        if not result.verified:
+            yield f"{name} is reported, not verified here"
+        elif not result.valid:
+            yield f"{name} is INVALID: findings of severity error, {result.severities['error']}"
+        if result.practice:
+            yield f"{name} is practice, which never counts"
+        elif result.state != "closed":
+            yield f"{name} is {result.state}"
+        if result.campaigns > 1:
+            yield f"{name} is the median of {result.campaigns} campaigns"
+    if a.division != b.division:
+        yield f"A is of the {a.division} division, B of the {b.division} one"
+    if a.round != b.round:
+        yield f"A was made under the rules of {a.round or '-'}, B under those of {b.round or '-'}"
+    if a.chips != b.chips:
+        yield f"another number of chips: {_shown(a.chips) or '-'} and {_shown(b.chips) or '-'}"
+    for area, left, right in _areas(a, b):
+        for name, told, other in (("A", left, right), ("B", right, left)):
+            if other and not told and area != "environment":
+                yield f"{name} does not tell its {area}"
+
+
+def _verdict(a: Result, b: Result) -> Verdict:
+    ratio = b.minutes / a.minutes if a.minutes and b.minutes else None
+    left, right = _log_times(a), _log_times(b)
+    if left is None or right is None:
+        return Verdict(NOT_ENOUGH, ratio)
+    test = welch_test(left, right)
+    if test is None:
+        return Verdict(NO_SPREAD, ratio)
+    shift = mean(right) - mean(left)
+    half = student_t_quantile(1 - LEVEL / 2, test.degrees) * test.error
+    outcome = NO_DIFFERENCE
+    if test.p < LEVEL:
+        outcome = A_FASTER if shift > 0 else B_FASTER
+    interval = (math.exp(shift - half), math.exp(shift + half))
+    return Verdict(outcome, ratio, math.exp(shift), interval, test)
+
+
+def _log_times(result: Result) -> list[float] | None:
+    """Log minutes of all runs; None where one did not converge or they are too few."""
+    minutes = [run.minutes for run in result.runs]
+    known = [value for value in minutes if value is not None and value > 0]
+    if len(known) < max(FEWEST_RUNS, len(minutes)):
+        return None
+    return [math.log(value) for value in known]
+
+
+def _areas(a: Result, b: Result) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    """What can be compared: of different sources only the hyperparameters that have one name."""
+    if a.source == b.source:
+        yield "hyperparameters", a.configuration, b.configuration
+    else:
+        yield "hyperparameters", a.hyperparameters, b.hyperparameters
+    yield "software", a.software, b.software
+    yield "hardware", a.hardware, b.hardware
+    yield "environment", a.environment, b.environment
+
+
+def _differences(a: Result, b: Result) -> Iterator[Difference]:
+    """Every setting, version and part that is not the same, by area and name."""
+    for area, left, right in _areas(a, b):
+        # Where a side tells nothing at all, a note says so; the environment may be empty.
+        if not (left and right) and area != "environment":
+            continue
+        ours, theirs = dict(_flat(left)), dict(_flat(right))
+        for name in sorted({*ours, *theirs}):
+            if ours.get(name) != theirs.get(name):
+                yield Difference(area, name, ours.get(name), theirs.get(name))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Names and values as text; what lies within objects by names with a dot between."""
+    for name, value in values.items():
+        if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+            value = {str(position): item for position, item in enumerate(value)}
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", _shown(value)
+
+
+def _shown(value: Any) -> str:
+    """A value as text; 1 and 1.0 are the same, as other people's logs write either."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return "" if value is None else json.dumps(value, default=str, ensure_ascii=False)

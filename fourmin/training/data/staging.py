@@ -1,0 +1,49 @@
+"""Node-local staging as a step of a run: on the clock, logged, and undone at its end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+
+from fourmin.datasets.staging import copy_dataset
+from fourmin.launch.job import Job
+from fourmin.log import keys
+from fourmin.log.writer import EventLogWriter
+from fourmin.training.comm.process_group import WorkerPlace
+
+LONGEST = timedelta(days=1)
+"""How long the nodes wait for the slowest copy; a collective's timeout would be too short."""
+THREADS = 8
+
+
+def stage_dataset(job: Job, stage: Path, place: WorkerPlace, log: EventLogWriter | None) -> Path:
+    """Have the dataset copied below `stage` on every node, and wait for all of them.
+
+    The first worker of each node copies. What an earlier run of the campaign left there when it
+    was killed is removed, so that each run copies everything. Files and bytes are one node's.
+    Raises FourminError.
+    """
+    if log:
+        log.start(keys.STAGING_START, None)
+    group = dist.new_group(backend="gloo", timeout=LONGEST)
+    prefix = f"fourmin-{job.campaign[:16]}-run-"
+    folder = stage / f"{prefix}{job.run}"
+    copied = None
+    if place.local_rank == 0:
+        for left_over in stage.glob(f"{prefix}*"):
+            shutil.rmtree(left_over, ignore_errors=True)
+        copied = copy_dataset(job.data_dir, folder, min(THREADS, 4 * (os.cpu_count() or 1)))
+    dist.barrier(group)
+    if log and copied:
+        log.end(keys.STAGING_STOP, None, files=copied.files, bytes=copied.bytes)
+    return folder
+
+
+def remove_staged(folder: Path, place: WorkerPlace) -> None:
+    """Remove this node's copy; the first worker of the node does it."""
+    if place.local_rank == 0:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,74 @@
+"""Energy to train over all nodes: one worker a node reads that node's meter."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.distributed as dist
+
+from fourmin.log import keys
+from fourmin.log.writer import EventLogWriter
+from fourmin.system.energy import Meter, open_meter
+from fourmin.training.comm.process_group import WorkerPlace
+
+
+class RunEnergy:
+    """The energy of one run, from its start to its stop.
+
+    A run that was not counted from its beginning (it went on after a restart) or on every node
+    has none.
+    """
+
+    def __init__(self, place: WorkerPlace, meter: Meter | None = None) -> None:
+        """Open this node's meter, if this worker is the first on its node and there is one."""
+        self._place = place
+        self._meter = meter or self._open()
+        self._started = False
+
+    def start(self) -> None:
+        """Begin to count: right before run_start."""
+        if self._meter is not None:
+            self._meter.start()
+            self._started = True
+
+    def stop(self) -> float | None:
+        """This node's joules, right after run_stop; None where they were not counted."""
+        return self._meter.stop() if self._meter is not None and self._started else None
+
+    def log(self, log: EventLogWriter | None, joules: float | None) -> None:
+        """Log the sum of all nodes, if every one has counted. All ranks call this together."""
+        place = self._place
+        first = place.local_rank == 0
+        own = torch.tensor(
+            [math.nan if first and joules is None else joules or 0.0, float(first)],
+            dtype=torch.float64,
+            device=place.device,
+        )
+        rows = [torch.empty_like(own) for _ in range(place.world_size)]
+        dist.all_gather(rows, own)
+        nodes = [row[0].item() for row in rows if row[1].item()]
+        if log is None or self._meter is None or not all(map(math.isfinite, nodes)):
+            return
+        log.point(
+            keys.ENERGY,
+            {
+                "joules": math.fsum(nodes),
+                "method": self._meter.method,
+                "scope": self._meter.scope,
+                "nodes": nodes,
+            },
+            namespace=keys.FOURMIN_NAMESPACE,
+        )
+
+    def _open(self) -> Meter | None:
+        place = self._place
+        if place.local_rank != 0:
+            return None
+        gpus = []
+        if place.device.type == "cuda":
+            gpus = [
+                str(torch.cuda.get_device_properties(index).uuid)
+                for index in range(place.ranks_per_node)
+            ]
+        return open_meter(place.device.type, gpus)

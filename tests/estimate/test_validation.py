@@ -1,0 +1,92 @@
+"""The model against measured systems that it was not fitted to, as docs/estimate.md shows it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from fourmin.estimate import page
+from fourmin.estimate.fitted import fitted
+from fourmin.estimate.validation import Validation, fit, observations, validate
+
+
+@pytest.fixture(scope="module")
+def validation() -> Validation:
+    return validate()
+
+
+def test_left_out_systems_are_met_within_six_points(validation: Validation) -> None:
+    compared = [one for out in validation.left_out for one in out.compared]
+    assert len(compared) == 12
+    assert validation.mean_error <= 6
+    assert validation.mean_error <= validation.constant_error / 2
+
+
+def test_a_left_out_system_has_no_part_in_its_numbers(validation: Validation) -> None:
+    known = [one for one in observations() if one.fitted]
+    assert [out.system for out in validation.left_out] == list(
+        dict.fromkeys(one.system for one in known)
+    )
+    for out in validation.left_out:
+        others = [one for one in known if one.system != out.system]
+        assert out.numbers == fit(others)
+        assert {one.observation.system for one in out.compared} == {out.system}
+        efficiencies = [one.efficiency for one in others]
+        assert out.constant == pytest.approx(sum(efficiencies) / len(efficiencies))
+
+
+def test_the_numbers_are_a_minimum(validation: Validation) -> None:
+    from dataclasses import replace
+
+    from fourmin.estimate.validation import compare
+
+    known = [one for one in observations() if one.fitted]
+
+    def error(**changes: float) -> float:
+        numbers = replace(validation.numbers, **changes)
+        return sum(compare(one, numbers).error ** 2 for one in known)
+
+    best, numbers = error(), validation.numbers
+    for factor in (0.5, 0.9, 0.97, 1.03, 1.09):
+        assert error(fixed_pass_seconds=factor * numbers.fixed_pass_seconds) > best
+        assert error(overlap_cost=factor * numbers.overlap_cost) > best
+
+
+@pytest.mark.parametrize("workers", [256, 512])
+def test_variants_rank_as_in_the_paper(validation: Validation, workers: int) -> None:
+    paper = next(out for out in validation.left_out if out.system.startswith("P40"))
+    ranked = [
+        one for one in paper.compared if one.observation.variant.endswith(f"{workers} workers")
+    ]
+    measured = [one.observation.efficiency for one in ranked]
+    estimated = [one.estimated for one in ranked]
+    assert len(measured) == 4
+    assert measured == sorted(measured)
+    assert all(low < high for low, high in pairwise(estimated))
+
+
+def test_what_was_never_fitted_is_shown_whatever_it_says(validation: Validation) -> None:
+    others = [one for one in validation.further if not one.observation.own]
+    assert len(others) == 21
+    errors = [abs(one.error) for one in others]
+    assert validation.further_error == pytest.approx(sum(errors) / 21)
+    assert validation.largest_error == pytest.approx(max(errors))
+    assert validation.further_error < 8
+    assert validation.own_error < 2
+
+
+def test_the_statements_on_gains_are_beside_and_not_fitted(validation: Validation) -> None:
+    texts = [one.published for one in validation.statements]
+    assert "up to 11 times" in texts
+    assert "up to 3 times" in texts
+
+
+def test_the_numbers_in_use_and_the_page_are_up_to_date(validation: Validation) -> None:
+    assert page.FITTED_FILE.read_text() == page.fitted_text(validation), "run `make docs`"
+    text = page.PAGE.read_text()
+    assert text == page.with_tables(text, validation), "run `make docs`"
+    readme = " ".join((page.PAGE.parents[1] / "README.md").read_text().split())
+    assert f"off by {validation.mean_error:.1f} points" in readme
+    assert f"by {validation.further_error:.1f} on others" in readme
+    assert fitted().overlap_cost == pytest.approx(validation.numbers.overlap_cost, abs=1e-4)

@@ -1,0 +1,255 @@
+"""The charts: honest axes, every run a mark where its time is, and files that anyone can draw."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from campaign_factory import make_campaign
+from report_factory import make_results
+
+from fourmin.cli.main import main
+from fourmin.report.charts import files, rows, specs
+from fourmin.report.charts.theme import PAGE, PAPER
+from fourmin.report.collect import collect, collect_all
+from fourmin.report.group import compare
+from fourmin.report.model import Comparison, Result
+
+vl_convert = pytest.importorskip(
+    "vl_convert", reason="no vl-convert-python: pip install '.[report]'"
+)
+REPOSITORY = Path(__file__).resolve().parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    root = tmp_path_factory.mktemp("charts")
+    make_results(root)
+    return collect([root])
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    (result,) = collect_all([make_campaign(tmp_path_factory.mktemp("own"))])
+    return result
+
+
+def every(node: Any, key: str) -> Iterator[Any]:
+    """Every value of a key, anywhere in a specification."""
+    if isinstance(node, dict):
+        for name, value in node.items():
+            if name == key:
+                yield value
+            yield from every(value, key)
+    elif isinstance(node, list):
+        for value in node:
+            yield from every(value, key)
+
+
+def all_specifications(theme: Any) -> Iterator[dict[str, Any]]:
+    yield specs.time_chart(theme, 500, "minutes")
+    yield specs.accuracy_chart(theme, 500, "minutes")
+    yield specs.timeline_chart(theme, 500, "seconds")
+    yield specs.scaling_chart(theme, 250)
+    yield specs.exposed_chart(theme, 500)
+    yield specs.exposed_chart(theme, 500, by_run=True)
+
+
+@pytest.mark.parametrize("theme", [PAPER, PAGE], ids=["paper", "page"])
+def test_every_quantity_is_on_a_linear_axis_from_zero(theme: Any) -> None:
+    for spec in all_specifications(theme):
+        drawn = [
+            channel
+            for encoding in every(spec, "encoding")
+            for name, channel in encoding.items()
+            if name in ("x", "y") and channel["type"] == "quantitative"
+        ]
+        assert drawn
+        for channel in drawn:
+            assert channel["scale"].get("type", "linear") == "linear"
+            assert channel["scale"]["zero"] is True
+
+
+def drawn_dots(svg: bytes, colour: str) -> list[tuple[float, float]]:
+    """Where the filled symbols of a colour are, in pixels from their panel's corner."""
+    found = []
+    for path in ElementTree.fromstring(svg).iter(f"{SVG}path"):
+        if path.get("fill") == colour and path.get("transform", "").startswith("translate("):
+            x, y = path.get("transform", "")[10:].split(")")[0].split(",")
+            found.append((float(x), float(y)))
+    return found
+
+
+def test_a_dot_for_every_run_where_its_time_says(own: Result) -> None:
+    dots = sorted(x for x, _ in drawn_dots(files.svg(compare("1.0", [own]), "time"), PAPER.mark))
+    times = sorted(run.minutes for run in own.runs)
+    assert len(dots) == len(times) == 5
+    scale = [dot / time for dot, time in zip(dots, times, strict=True)]
+    assert max(scale) == pytest.approx(min(scale), rel=1e-4)  # proportional: the axis is from zero
+
+
+def test_a_run_that_did_not_converge_is_told_where_it_has_no_place(tmp_path: Path) -> None:
+    result = collect([make_campaign(tmp_path, not_converged=[2])])
+    text = files.svg(result, "time").decode()
+    assert len(drawn_dots(text.encode(), PAPER.mark)) == 4
+    assert "4 of 5 converged" in text
+
+
+def test_results_that_must_not_be_compared_are_in_different_panels(comparison: Comparison) -> None:
+    spec = files.specification(comparison, "time")
+    assert len(spec["vconcat"]) == len({result.comparable for result in comparison.results}) == 2
+    benchmarks = [panel["title"].split(",")[0] for panel in spec["vconcat"]]
+    assert benchmarks == ["digits", "resnet50"]
+    assert all(benchmark in spec["description"] for benchmark in benchmarks)
+
+
+def test_the_ideal_line_goes_from_zero_through_the_measured_baseline(
+    comparison: Comparison,
+) -> None:
+    names = {result.path: result.system for result in comparison.results}
+    drawn = rows.scaling_rows(comparison.results, names)
+    ideal = [row for row in drawn if row["kind"] == "ideal"]
+    (base,) = [row for row in drawn if row["kind"] == "baseline"]
+    assert [row["chips"] for row in ideal] == [0, max(row["chips"] for row in drawn)]
+    assert ideal[0]["value"] == 0
+    assert ideal[1]["value"] / ideal[1]["chips"] == pytest.approx(base["value"] / base["chips"])
+    (two,) = [row for row in drawn if row["kind"] == "result" and row["chips"] == 2]
+    ideal_there = ideal[1]["value"] / ideal[1]["chips"] * 2
+    assert two["efficiency"] == pytest.approx(two["value"] / ideal_there, rel=1e-6)
+
+
+def test_accuracy_is_drawn_evaluation_by_evaluation(own: Result) -> None:
+    drawn = rows.accuracy_rows(own, "minutes")
+    told = [
+        (number, evaluated.epoch, evaluated.accuracy)
+        for number, run in enumerate(own.runs, start=1)
+        for evaluated in run.evaluations
+    ]
+    assert [
+        (row["run"], row["epoch"], pytest.approx(row["accuracy"])) for row in drawn[:-2]
+    ] == told
+    assert {row["accuracy"] for row in drawn[-2:]} == {own.quality_target}
+
+
+def test_every_name_in_a_chart_is_unique(own: Result) -> None:
+    one = f"{own.submitter}, {own.system}"
+    assert rows.labels([own, own]) == [one, f"{one} (2)"]
+    more = [own, dataclasses.replace(own, chips=8), dataclasses.replace(own, system="other")]
+    assert rows.labels(more) == [f"{one}, 1 chip", f"{one}, 8 chips", f"{own.submitter}, other"]
+    rounds = [own, dataclasses.replace(own, round="2.0")]
+    assert rows.labels(rounds) == [f"{one}, 1.0", f"{one}, 2.0"]
+
+
+def test_seconds_only_where_every_time_is_below_a_minute() -> None:
+    assert rows.unit_of([0.2, None, 0.9]) == "seconds"
+    assert rows.unit_of([0.2, 1.5]) == "minutes"
+    assert rows.unit_of([]) == "minutes"
+
+
+@pytest.mark.parametrize("chart", files.CHARTS)
+def test_a_file_is_the_same_every_time_and_holds_no_script(
+    chart: str, comparison: Comparison
+) -> None:
+    hostile = "<script>alert(1)</script>\x1b[2J\u202e=1+1"
+    named = [
+        dataclasses.replace(result, submitter=hostile, system=hostile)
+        for result in comparison.results
+    ]
+    some = compare("1.0", named) if chart != "scaling" else comparison
+    first = files.svg(some, chart)
+    assert first == files.svg(some, chart)
+    tags = {element.tag for element in ElementTree.fromstring(first).iter()}
+    assert tags <= {f"{SVG}{name}" for name in ("svg", "g", "path", "rect", "line", "text", "defs",
+                                                "clipPath", "tspan", "title")}  # fmt: skip
+    assert b"\x1b" not in first
+    assert "\u202e" not in first.decode()
+    if chart != "scaling":
+        assert "&lt;script" in first.decode()
+
+
+def test_a_picture_is_a_picture(own: Result) -> None:
+    data = files.png(compare("1.0", [own]), "accuracy")
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = (int.from_bytes(data[at : at + 4], "big") for at in (16, 20))
+    assert width > 1000 > height > 200
+
+
+def test_the_command_writes_files(tmp_path: Path, capsysbinary: Any) -> None:
+    folder = make_campaign(tmp_path)
+    out = tmp_path / "chart.svg"
+    assert run("report", str(folder), "--format", "svg", "--output", str(out)) == 0
+    assert out.read_bytes() == files.svg(collect([folder]), "time")
+    assert run("report", str(folder), "--format", "png", "--chart", "exposed") == 0
+    assert capsysbinary.readouterr().out.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--format", "svg", "--chart", "pie"), "no chart 'pie'"),
+        (("--chart", "time"), "a chart alone is no table"),
+        (("--format", "svg", "--chart", "scaling"), "nothing to draw in the chart scaling"),
+        (("--chart", "time", "--compare", "a", "b"), "--compare has no charts"),
+        (("--format", "html", "--compare", "a", "b"), "two results cannot be compared as html"),
+    ],
+)
+def test_wrong_usage_says_what_to_do(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, capsys: Any
+) -> None:
+    folder = make_campaign(tmp_path)
+    assert run("report", str(folder), *arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert " next: " in error or " why: " in error
+
+
+@pytest.mark.parametrize("form", ["svg", "html"])
+def test_a_missing_library_is_named_with_what_to_install(
+    form: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fourmin.report.page import vega
+
+    vega._bundling.cache_clear()
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    assert run("report", str(make_campaign(tmp_path)), "--format", form) == 2
+    assert "pip install 'fourmin[report]'" in capsys.readouterr().err
+
+
+def run(*arguments: str) -> int:
+    """The exit code of the command."""
+    before = signal.getsignal(signal.SIGPIPE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["fourmin", *arguments])
+        try:
+            main()
+        except SystemExit as end:
+            return int(end.code or 0)
+        finally:
+            signal.signal(signal.SIGPIPE, before)
+    return 0
+
+
+def test_the_chart_in_the_documentation_is_of_the_submissions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    drawn = files.svg(collect([Path("submissions")]), "time")
+    assert drawn == Path("docs/time-to-train.svg").read_bytes(), "run `make docs`"
+    assert "docs/time-to-train.svg" in Path("README.md").read_text()
+
+
+def test_a_specification_is_json_for_anybody_elses_vega_lite(comparison: Comparison) -> None:
+    for chart in files.CHARTS:
+        if chart == "exposed":
+            continue
+        spec = files.specification(comparison, chart)
+        assert json.loads(json.dumps(spec, allow_nan=False)) == spec
+        assert vl_convert.vegalite_to_vega(spec)["$schema"].endswith("vega/v6.json")
