@@ -6,7 +6,8 @@ INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 
 # Coverage is of the part that never imports torch; tracing these tests would only slow them.
-UNTRACED := $(addprefix tests/,comm data fast fuzz models mutants optim page precision run training)
+UNTRACED := $(addprefix tests/,cluster comm data fast fuzz models mutants optim page precision \
+	run training)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow fuzz bench-validate bench-two-hosts check format docs clean

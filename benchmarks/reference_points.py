@@ -96,9 +96,9 @@ def main() -> None:
     document = {
         "schema_version": 1,
         "benchmark": plan["benchmark"],
-        "source": f"{len(epochs)} practice runs of preset {options.preset} by this tool "
-        f"(`python benchmarks/reference_points.py {options.preset} --runs {len(epochs)}`) on "
-        f"{machine}, configuration {digest[:16]}, seeds of no submission"
+        "source": f"{len(epochs)} practice runs (`fourmin run --practice --preset "
+        f"{options.preset}`, epochs by benchmarks/reference_points.py) on {machine}, "
+        f"configuration {digest[:16]}, seeds of no submission"
         + (f"; {left_out} interrupted runs left out" if left_out else ""),
         "submission_runs": 5,
         "confidence": CONFIDENCE,

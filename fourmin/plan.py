@@ -28,10 +28,11 @@ from fourmin.ruleset import CURRENT, Benchmark, load_ruleset
 from fourmin.system.capture import capture_system, system_digest
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version, package_digest
+from fourmin.system.survey import Survey
 from fourmin.tuning import load_tuning
 
 ONE_NODE_LAUNCHERS = ("auto", "local")
-"""Launchers that start workers on this node only."""
+"""Names of launchers that start workers on this node only."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Request:
     submitter: str = "self"
     system_name: str = ""
     launcher: str = "auto"
+    """By name; whoever reaches other nodes has resolved `auto`."""
     tuning: Path | None = None
     """A file of `fourmin bench allreduce`."""
     stage: Path | None = None
@@ -65,8 +67,10 @@ class Prepared:
     materials: Materials
 
 
-def resolve_configuration(request: Request) -> Configuration:
+def resolve_configuration(request: Request, gpus: int | None = None) -> Configuration:
     """The whole configuration that `request` means on this machine, checked.
+
+    `gpus` is how many each node has, where those of this machine (None) say nothing of it.
 
     Raises FourminError for an unknown preset, key or value, or a batch that does not fit.
     """
@@ -81,7 +85,7 @@ def resolve_configuration(request: Request) -> Configuration:
     if tuning:
         changes = tuning.changes(changes)
     configuration = preset.with_overrides(changes).resolved(
-        usable_gpus(), keep_workers="procs_per_node" in changes
+        usable_gpus() if gpus is None else gpus, keep_workers="procs_per_node" in changes
     )
     configuration.check()
     if tuning and request.tuning:
@@ -104,18 +108,19 @@ def resolve_configuration(request: Request) -> Configuration:
     return configuration
 
 
-def prepare(request: Request) -> Prepared:
-    """Resolve `request`, find its data and look at this machine.
+def prepare(request: Request, survey: Survey | None = None) -> Prepared:
+    """Resolve `request`, find its data and look at this machine, or at what `survey` says of one.
 
     Raises FourminError for whatever is missing or does not fit.
     """
-    configuration = resolve_configuration(request)
+    configuration = resolve_configuration(request, survey.gpus if survey else None)
     benchmark = load_ruleset().benchmark(configuration.benchmark)
-    _check_requirements(configuration, benchmark, request.data_dir, request.launcher)
+    _check_requirements(configuration, benchmark, request.data_dir, request.launcher, survey)
     ensure_writable_folder(request.results_dir, "results folder")
     data_dir, manifest_path = locate_data(benchmark, request.data_dir)
     manifest = Manifest.load(manifest_path)
-    if request.stage is not None:
+    # A node that stages is not this host where another had to be asked.
+    if request.stage is not None and survey is None:
         require_room(request.stage, manifest)
     dataset = describe_dataset(manifest)
     differences = compare_with_benchmark(manifest, benchmark.dataset)
@@ -125,7 +130,7 @@ def prepare(request: Request) -> Prepared:
             "; ".join(differences),
             "name the right tree with --data-dir, or run with --practice (which never counts)",
         )
-    system = capture_system()
+    system = survey.system if survey else capture_system()
     plan = Plan(
         ruleset=CURRENT,
         benchmark=benchmark.name,
@@ -145,7 +150,12 @@ def prepare(request: Request) -> Prepared:
 
 
 def go_on(
-    folder: Path, data_dir: Path | None, base: str | None = None, stage: Path | None = None
+    folder: Path,
+    data_dir: Path | None,
+    base: str | None = None,
+    stage: Path | None = None,
+    launcher: str = "auto",
+    survey: Survey | None = None,
 ) -> tuple[Campaign, Materials]:
     """Open a registered campaign to run it, or to go on with it. The caller holds its lock.
 
@@ -161,12 +171,12 @@ def go_on(
             "`fourmin report` shows its result; `fourmin run` starts another campaign",
         )
     benchmark = load_ruleset(campaign.plan["ruleset"]).benchmark(campaign.benchmark)
-    _check_requirements(campaign.configuration, benchmark, data_dir)
+    _check_requirements(campaign.configuration, benchmark, data_dir, launcher, survey)
     found, manifest = locate_data(benchmark, data_dir)
     loaded = Manifest.load(manifest)
-    if stage is not None:
+    if stage is not None and survey is None:
         require_room(stage, loaded)
-    system = capture_system()
+    system = survey.system if survey else capture_system()
     registered = {
         "dataset": describe_dataset(loaded),
         "system_digest": system_digest(system),
@@ -293,13 +303,14 @@ def missing_requirements(
     benchmark: Benchmark,
     data_dir: Path | None,
     launcher: str = "auto",
+    survey: Survey | None = None,
 ) -> list[FourminError]:
-    """Everything that a run of `configuration` needs and that is missing here."""
+    """Everything that a run of `configuration` needs and that is missing where it would run."""
     return [
-        *_missing_packages(configuration),
+        *_missing_packages(configuration, survey),
         *_missing_data(benchmark, data_dir),
         *_missing_nodes(configuration, launcher),
-        *_missing_gpus(configuration),
+        *_missing_gpus(configuration, usable_gpus() if survey is None else survey.gpus),
     ]
 
 
@@ -307,10 +318,11 @@ def _check_requirements(
     configuration: Configuration,
     benchmark: Benchmark,
     data_dir: Path | None,
-    launcher: str = "auto",
+    launcher: str,
+    survey: Survey | None,
 ) -> None:
     """Raise one FourminError that names everything that is missing here."""
-    missing = missing_requirements(configuration, benchmark, data_dir, launcher)
+    missing = missing_requirements(configuration, benchmark, data_dir, launcher, survey)
     if len(missing) == 1:
         raise missing[0]
     if missing:
@@ -321,14 +333,16 @@ def _check_requirements(
         )
 
 
-def _missing_packages(configuration: Configuration) -> list[FourminError]:
+def _missing_packages(configuration: Configuration, survey: Survey | None) -> list[FourminError]:
     needed = ["torch", "numpy", "dali" if configuration.loader == "dali" else "torchvision"]
-    missing = [name for name in needed if installed_version(name) is None]
+    version = survey.system["software"].get if survey else installed_version
+    missing = [name for name in needed if version(name) is None]
     if not missing:
         return []
     return [
         FourminError(
-            f"training needs {', '.join(missing)}, not installed here",
+            f"training needs {', '.join(missing)}, not installed "
+            + ("where the workers run" if survey else "here"),
             "the plain installation validates and reports only",
             "pip install 'fourmin[train]'",
         )
@@ -351,7 +365,7 @@ def _missing_nodes(configuration: Configuration, launcher: str) -> list[FourminE
     if configuration.nodes == 1 or launcher not in ONE_NODE_LAUNCHERS:
         return []
     reaching = [name for name in LAUNCHER_NAMES if name not in ONE_NODE_LAUNCHERS]
-    remedies = [f"--launcher {' or '.join(reaching)}"] if reaching else []
+    remedies = [f"--launcher {' or '.join(reaching)}"]
     one_node = _same_batch_on_one_node(configuration)
     if one_node:
         remedies.append(f"this node alone, with the same batch and batch statistics: {one_node}")
@@ -378,8 +392,7 @@ def _same_batch_on_one_node(configuration: Configuration) -> str:
     return options if configuration.bn_span == 1 else f"{options} --set bn_span=1"
 
 
-def _missing_gpus(configuration: Configuration) -> list[FourminError]:
-    gpus = usable_gpus()
+def _missing_gpus(configuration: Configuration, gpus: int) -> list[FourminError]:
     if configuration.device != "cuda" or configuration.procs_per_node <= gpus:
         return []
     return [

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.errors import FourminError
-from fourmin.launch.local import LocalWorkers
+from fourmin.launch.agent import Agent
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version
 
@@ -210,7 +210,7 @@ def _run(workers: int, arguments: list[str], folder: Path) -> None:
             command, env=environment, stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
-        started = LocalWorkers(process, output)
+        started = Agent(process, output)
         try:
             code = process.wait()
         finally:

@@ -27,7 +27,7 @@ def measure_and_report(
     batch_size: int | None,
     device: str,
     precision: str,
-    decoder: str,
+    decoder: str | None,
     step: str | None,
     threads: int | None,
     seconds: float,

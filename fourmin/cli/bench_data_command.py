@@ -35,7 +35,9 @@ def data(
     precision: Annotated[
         str, typer.Option(help="auto (fp16 on a GPU, bf16 without), fp16, bf16 or fp32.")
     ] = "auto",
-    decoder: Annotated[str, typer.Option(help="auto, cpu or mixed: where DALI decodes.")] = "auto",
+    decoder: Annotated[
+        str | None, typer.Option(help="cpu or mixed: where DALI decodes. Default: the preset's.")
+    ] = None,
     step: Annotated[str | None, typer.Option(help="eager or fast. Default: the preset's.")] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="The loader's threads. Default: the preset's.")

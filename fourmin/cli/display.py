@@ -99,6 +99,9 @@ class Display:
     ) -> None:
         return None
 
+    def note(self, text: str) -> None:
+        """Something that the user should know beside the runs."""
+
     def campaign_opened(self, campaign: Campaign) -> None:
         """The campaign is registered, or goes on."""
         self._campaign = campaign
@@ -167,6 +170,10 @@ class PlainDisplay(Display):
     def __init__(self, console: Console) -> None:
         self._console = console
 
+    def note(self, text: str) -> None:
+        """Say it."""
+        self._console.print(printable(text, 2000))
+
     def campaign_opened(self, campaign: Campaign) -> None:
         """Say what starts."""
         super().campaign_opened(campaign)
@@ -210,6 +217,7 @@ class LiveDisplay(Display):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._opened = False
+        self._console = console
         self._live = Live(
             console=console, get_renderable=self._render, refresh_per_second=8, transient=False
         )
@@ -225,6 +233,10 @@ class LiveDisplay(Display):
         traceback: TracebackType | None,
     ) -> None:
         self._live.stop()
+
+    def note(self, text: str) -> None:
+        """Say it, above the view."""
+        self._console.print(printable(text, 2000))
 
     def campaign_opened(self, campaign: Campaign) -> None:
         """Say what starts."""
@@ -268,6 +280,10 @@ class LiveDisplay(Display):
 
 class JsonDisplay(Display):
     """One JSON object a line on standard output, and the result in the last one."""
+
+    def note(self, text: str) -> None:
+        """The text."""
+        self._say("note", text=text)
 
     def campaign_opened(self, campaign: Campaign) -> None:
         """The campaign's path and plan."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-import shlex
+from pathlib import Path
 from typing import Any
 
 from fourmin.cli.output import stdout
+from fourmin.cli.placement import Placement, campaign_configuration
+from fourmin.cli.trainjob import trainjob_text
 from fourmin.config import Configuration
-from fourmin.launch import load_launcher
-from fourmin.plan import Request, resolve_configuration
+from fourmin.launch import KUBERNETES, Choice, choose_launcher
+from fourmin.launch.submit import JOBS_FOLDER
+from fourmin.plan import ONE_NODE_LAUNCHERS, Request
 from fourmin.ruleset import Benchmark, load_ruleset
 
 
@@ -33,13 +36,16 @@ def batch_arithmetic(configuration: Configuration, benchmark: Benchmark) -> dict
     }
 
 
-def describe(request: Request, launcher: str, *, as_json: bool) -> None:
+def describe(
+    request: Request, existing: Path | None, placement: Placement, *, as_json: bool
+) -> None:
     """Print it. Raises FourminError for what `run` would refuse in its configuration."""
-    configuration = resolve_configuration(request)
+    configuration = campaign_configuration(request, existing, placement)
+    choice = choose_launcher(placement.launcher, configuration.nodes)
     benchmark = load_ruleset().benchmark(configuration.benchmark)
     arithmetic = batch_arithmetic(configuration, benchmark)
     runs = request.runs or benchmark.runs
-    command = load_launcher(launcher).command(configuration)
+    started = _started(request, existing, placement, configuration, choice)
     console = stdout()
     if as_json:
         console.print(
@@ -49,7 +55,8 @@ def describe(request: Request, launcher: str, *, as_json: bool) -> None:
                     "configuration_digest": configuration.digest(),
                     "batch": arithmetic,
                     "runs": runs,
-                    "command": command,
+                    "launcher": choice.name,
+                    **started,
                 }
             )
         )
@@ -62,5 +69,30 @@ def describe(request: Request, launcher: str, *, as_json: bool) -> None:
     console.print(f"  (digest {configuration.digest()})\n\nbatch")
     for name, value in arithmetic.items():
         console.print(f"  {name} = {value}")
-    where = f" on each of {configuration.nodes} nodes" if configuration.nodes > 1 else ""
-    console.print(f"\neach run starts{where}\n  {shlex.join(command)}")
+    console.print(f"\nlauncher {choice.name}: {choice.reason}")
+    if "submits" in started:
+        console.print(f"\nwould be submitted\n{started['submits']}")
+    where = f" for {configuration.nodes} nodes" if configuration.nodes > 1 else ""
+    if "command" in started:
+        console.print(f"\neach run starts{where}\n{started['command']}")
+
+
+def _started(
+    request: Request,
+    existing: Path | None,
+    placement: Placement,
+    configuration: Configuration,
+    choice: Choice,
+) -> dict[str, str]:
+    """What would be submitted, if anything, and what each run would start."""
+    if choice.name == KUBERNETES:
+        return {"submits": trainjob_text(placement, request, existing, None, configuration)}
+    if configuration.nodes > 1 and choice.name in ONE_NODE_LAUNCHERS:
+        return {"command": f"(nothing: launcher {choice.name} reaches this machine only)"}
+    started = {"command": placement.load(choice.name).describe(configuration)}
+    if choice.submits:
+        submission = placement.submission(request, existing, None, configuration)
+        started["submits"] = submission.script(
+            submission.results_dir.absolute() / JOBS_FOLDER / "JOB"
+        )
+    return started

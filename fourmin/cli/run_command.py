@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,9 +14,9 @@ from fourmin.errors import NOT_CONVERGED
 
 if TYPE_CHECKING:
     from fourmin.cli.display import Display
-    from fourmin.launch import Launcher
-    from fourmin.launch.execute import Materials, Observer
-    from fourmin.ledger.campaign import Campaign
+    from fourmin.cli.placement import Placement
+    from fourmin.launch import Choice
+    from fourmin.launch.execute import Observer
     from fourmin.plan import Request
 
 
@@ -53,7 +54,28 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="A table of `fourmin bench allreduce --output FILE`."),
     ] = None,
-    launcher: Annotated[str, typer.Option(help="auto or local.")] = "auto",
+    launcher: Annotated[
+        str, typer.Option(help="auto, local, torchrun, slurm or kubernetes.")
+    ] = "auto",
+    address: Annotated[
+        str,
+        typer.Option(metavar="HOST[:PORT]", help="Where other nodes reach this one (torchrun)."),
+    ] = "",
+    site: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The cluster's settings; see docs/hpc.md.")
+    ] = None,
+    partition: Annotated[str | None, typer.Option(help="Slurm's partition.")] = None,
+    account: Annotated[str | None, typer.Option(help="Slurm's account.")] = None,
+    time_limit: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Time limit of a job, as sbatch takes it.")
+    ] = None,
+    directives: Annotated[
+        list[str] | None,
+        typer.Option("--directive", metavar="OPTION", help="A further option of sbatch."),
+    ] = None,
+    runs_per_job: Annotated[
+        int | None, typer.Option(min=1, help="Runs in one job; default: all of them.")
+    ] = None,
     runs: Annotated[int | None, typer.Option(help="Number of runs; only with --practice.")] = None,
     max_steps: Annotated[
         int | None, typer.Option(help="Stop after so many steps; only with --practice.")
@@ -85,6 +107,13 @@ def run(
         str | None,
         typer.Option(metavar="REF", help="The branch that --campaign was merged into."),
     ] = None,
+    campaign_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Names the campaign: written when it is registered, and gone on with if there.",
+        ),
+    ] = None,
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write scalars for TensorBoard there.")
     ] = None,
@@ -105,8 +134,20 @@ def run(
     Without options it runs the preset `digits`, which needs nothing but this machine.
     """
     from fourmin.cli.display import choose_display
+    from fourmin.cli.placement import Placement
+    from fourmin.launch.site import load_site
     from fourmin.plan import Request
 
+    placement = Placement(
+        launcher=launcher,
+        site=load_site(site).with_slurm(
+            partition=partition, account=account, time_limit=time_limit, directives=directives
+        ),
+        site_file=site,
+        address=address,
+        runs_per_job=runs_per_job,
+        max_restarts=max_restarts,
+    )
     request = Request(
         preset=preset,
         options={
@@ -128,14 +169,14 @@ def run(
         results_dir=results_dir,
         submitter=submitter,
         system_name=system,
-        launcher=launcher,
         tuning=tuning,
         stage=stage,
     )
+    existing = registered or resume or _named_in(campaign_file)
     if dry_run:
         from fourmin.cli.dry_run import describe
 
-        describe(request, launcher, as_json=json_lines)
+        describe(request, existing, placement, as_json=json_lines)
         return
     display = choose_display(as_json=json_lines, quiet=quiet)
     watchers: list[Observer] = [display]
@@ -143,53 +184,113 @@ def run(
         from fourmin.cli.tensorboard import TensorBoard
 
         watchers.append(TensorBoard(tensorboard))
-    _execute(request, registered or resume, base, max_restarts, display, watchers)
+    _run(request, existing, base, placement, campaign_file, display, watchers)
+
+
+def _named_in(campaign_file: Path | None) -> Path | None:
+    """The campaign that a job before this one registered."""
+    if campaign_file is None or not campaign_file.is_file():
+        return None
+    return Path(campaign_file.read_text().strip())
+
+
+def _run(
+    request: Request,
+    existing: Path | None,
+    base: str | None,
+    placement: Placement,
+    campaign_file: Path | None,
+    display: Display,
+    watchers: Sequence[Observer],
+) -> None:
+    from fourmin.cli.placement import campaign_configuration
+    from fourmin.launch import KUBERNETES, choose_launcher
+
+    configuration = campaign_configuration(request, existing, placement)
+    choice = choose_launcher(placement.launcher, configuration.nodes)
+    request = dataclasses.replace(request, launcher=choice.name)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if choice.submits:
+        from fourmin.cli.cluster_run import run_in_jobs
+        from fourmin.launch.execute import Observers
+
+        submission = placement.submission(request, existing, base, configuration)
+        placement.tell(choice, display)
+        with display:
+            folder = run_in_jobs(submission, display, Observers(*watchers))
+        _close(folder, display)
+    elif choice.name == KUBERNETES:
+        from fourmin.cli.trainjob import write_trainjob
+
+        write_trainjob(placement, request, existing, base, configuration)
+    else:
+        _execute(request, existing, base, placement, choice, campaign_file, display, watchers)
 
 
 def _execute(
     request: Request,
     existing: Path | None,
     base: str | None,
-    max_restarts: int,
+    placement: Placement,
+    choice: Choice,
+    campaign_file: Path | None,
     display: Display,
     watchers: Sequence[Observer],
 ) -> None:
-    from fourmin.launch import load_launcher
+    from contextlib import closing
+
+    from fourmin.files import write_durably
+    from fourmin.launch.execute import Observers, execute
     from fourmin.ledger.campaign import Campaign, require_campaign
     from fourmin.ledger.lock import CampaignLock
     from fourmin.plan import go_on, prepare
 
-    workers = load_launcher(request.launcher)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if existing is None:
-        prepared = prepare(request)
-        campaign = Campaign.create(request.results_dir, prepared.plan)
-        with CampaignLock(campaign.folder):
-            _conduct(campaign, prepared.materials, workers, max_restarts, display, watchers)
+    with closing(placement.load(choice.name, display)) as launcher:
+        survey = launcher.survey()
+        if existing is None:
+            prepared = prepare(request, survey)
+            folder = Campaign.create(request.results_dir, prepared.plan).folder
+            if campaign_file is not None:
+                campaign_file.parent.mkdir(parents=True, exist_ok=True)
+                write_durably(campaign_file, f"{folder.absolute()}\n".encode())
+        else:
+            folder = existing
+            require_campaign(folder)
+        with CampaignLock(folder):
+            if existing is None:
+                campaign, materials = Campaign(folder), prepared.materials
+            else:
+                campaign, materials = go_on(
+                    folder, request.data_dir, base, request.stage, request.launcher, survey
+                )
+            placement.tell(choice, display)
+            with display:
+                observer = Observers(*watchers)
+                summary = execute(
+                    campaign,
+                    materials,
+                    launcher,
+                    observer,
+                    placement.max_restarts,
+                    placement.runs_per_job,
+                )
+    if summary is None:
+        display.note(f"more runs remain: fourmin run --resume {folder}")
         return
-    require_campaign(existing)
-    with CampaignLock(existing):
-        campaign, materials = go_on(existing, request.data_dir, base, request.stage)
-        _conduct(campaign, materials, workers, max_restarts, display, watchers)
+    _close(folder, display)
 
 
-def _conduct(
-    campaign: Campaign,
-    materials: Materials,
-    workers: Launcher,
-    max_restarts: int,
-    display: Display,
-    watchers: Sequence[Observer],
-) -> None:
-    """Run the campaign under its display, check what it left, and end as its runs did."""
-    from fourmin.launch.execute import Observers, execute
+def _close(folder: Path, display: Display) -> None:
+    """Check what a closed campaign left, show it, and end as its runs did."""
+    import json
+
+    from fourmin.ledger.campaign import SUMMARY_FILE, Campaign
     from fourmin.results.run_result import CONVERGED
     from fourmin.rules.engine import check
 
-    with display:
-        summary = execute(campaign, materials, workers, Observers(*watchers), max_restarts)
-    report = check([campaign.folder])
-    display.closed(campaign.folder, summary, report)
+    campaign = Campaign(folder)
+    summary = json.loads((folder / SUMMARY_FILE).read_bytes())
+    display.closed(folder, summary, check([folder]))
     missed = [run["run"] for run in summary["runs"] if run["status"] != CONVERGED]
     if missed and not campaign.practice:
         raise typer.Exit(NOT_CONVERGED)

@@ -26,12 +26,17 @@ ORPHANED = 75
 
 @dataclass(frozen=True)
 class Message:
-    """What a worker said. `kind`: hello, ready, failed, finished, or lost when it hung up."""
+    """What a worker said. `kind`: hello, ready, failed, finished, or lost when it hung up.
+
+    `node` names the worker's node where there are several; with the kind `node-lost` it is the
+    node itself that has gone, and the rank is -1.
+    """
 
     kind: str
     rank: int
     pid: int
     data: Mapping[str, Any]
+    node: str = ""
 
 
 class ControlServer:

@@ -102,8 +102,12 @@ def execute(
     launcher: Launcher,
     observer: Observer,
     max_restarts: int = MAX_RESTARTS,
-) -> Mapping[str, Any]:
+    most_runs: int | None = None,
+) -> Mapping[str, Any] | None:
     """Run every slot that has no outcome yet, then close the campaign; returns the summary.
+
+    With `most_runs`, at most so many; None is returned, and the campaign left open, where more
+    remain.
 
     The caller holds the campaign's lock. A slot that was started before and has no outcome goes
     on from its last checkpoint, its clock running; so does one whose workers fail, at most
@@ -112,10 +116,15 @@ def execute(
     can be resumed.
     """
     observer.campaign_opened(campaign)
+    ran = 0
     for slot in campaign.slots():
-        if slot.status is None:
-            with _interrupts_told(campaign, slot):
-                _SlotRun(campaign, slot, materials, launcher, observer).run(max_restarts)
+        if slot.status is not None:
+            continue
+        if ran == most_runs:
+            return None
+        with _interrupts_told(campaign, slot):
+            _SlotRun(campaign, slot, materials, launcher, observer).run(max_restarts)
+        ran += 1
     summary = summarize(campaign.plan, campaign.digest, campaign.head, read_results(campaign))
     campaign.close(summary)
     return summary

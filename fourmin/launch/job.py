@@ -40,6 +40,8 @@ class Job:
     control_socket: Path
     scratch: Path
     """A folder that is removed after the run."""
+    clocks: Mapping[str, Any] | None = None
+    """Each node's clock against the command's, where there are several nodes."""
     stage: Path | None = None
     """A folder of each node to which the dataset is copied at the start of the run."""
     restart: int = 0
@@ -54,16 +56,35 @@ class Job:
 
     def write(self) -> None:
         """Write the job for the workers to read."""
-        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        fields["configuration"] = self.configuration.to_json()
-        self.path.write_text(json.dumps(fields, default=str))
+        self.path.write_text(json.dumps(self.to_json()))
 
     @classmethod
     def read(cls, path: Path) -> Job:
         """The job that `write` wrote."""
-        fields = json.loads(path.read_text())
+        return cls.from_json(json.loads(path.read_text()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types; paths are texts."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        fields["configuration"] = self.configuration.to_json()
+        return {
+            name: str(value) if isinstance(value, Path) else value for name, value in fields.items()
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Job:
+        """The job that `to_json` gave."""
+        fields = dict(data)
         fields["configuration"] = Configuration.from_json(fields["configuration"])
         for name in _PATHS:
             fields[name] = Path(fields[name])
         fields["stage"] = None if fields["stage"] is None else Path(fields["stage"])
         return cls(**fields)
+
+    def on_this_node(self, scratch: Path) -> Job:
+        """The same job with the paths that each node has for itself below `scratch`."""
+        return dataclasses.replace(self, scratch=scratch, control_socket=scratch / "control")
+
+    def with_clocks(self, clocks: Mapping[str, Any]) -> Job:
+        """The same job with what was measured of the nodes' clocks."""
+        return dataclasses.replace(self, clocks=clocks)

@@ -2,119 +2,62 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import tempfile
+import shlex
 from collections.abc import Iterable
-from pathlib import Path
-from typing import IO
 
 from fourmin.config import Configuration
-from fourmin.launch.job import JOB_VARIABLE, Job
-
-OUTPUT_LIMIT = 20_000
-"""Characters of the workers' output that are kept for an error message."""
+from fourmin.launch import Surroundings, preflight
+from fourmin.launch.agent import Agent, agent_command, start_agent
+from fourmin.launch.control import ControlServer
+from fourmin.launch.job import Job
 
 
 class LocalLauncher:
     """One node: `torchrun --standalone`, through the interpreter that runs this command."""
 
-    def command(self, configuration: Configuration) -> list[str]:
-        """The command line that `start` runs; for more nodes, what each of them would run."""
-        if configuration.nodes == 1:
-            place = ["--standalone"]
-        else:
-            place = [
-                f"--nnodes={configuration.nodes}",
-                "--rdzv-backend=c10d",
-                "--rdzv-endpoint=FIRST-NODE:29400",
-            ]
-        return [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            *place,
-            f"--nproc-per-node={configuration.procs_per_node}",
-            "--max-restarts=0",
-            "--module",
-            "fourmin.training.worker",
-        ]
+    def __init__(self, surroundings: Surroundings) -> None:
+        """It needs nothing from around."""
+
+    def describe(self, configuration: Configuration) -> str:
+        """The command line that `start` runs."""
+        return shlex.join(agent_command(configuration, ["--standalone"]))
+
+    def survey(self) -> None:
+        """This host is one of the nodes."""
 
     def start(self, job: Job) -> LocalWorkers:
         """Start the agent, which starts the workers."""
-        job.write()
-        threads = str(job.configuration.threads)
-        environment = {
-            **os.environ,
-            JOB_VARIABLE: str(job.path),
-            "OMP_NUM_THREADS": threads,
-            "MKL_NUM_THREADS": threads,
-            # A folder named like one of our modules, where the user stands, must not win.
-            "PYTHONSAFEPATH": "1",
-            "PYTHONUNBUFFERED": "1",
-            # Only messages that say what went wrong; the agent's own log is noise here.
-            "TORCHELASTIC_ERROR_FILE": str(job.scratch / "error.json"),
-            "TORCH_CPP_LOG_LEVEL": "ERROR",
-        }
-        output = tempfile.TemporaryFile(dir=job.scratch)  # noqa: SIM115 - it lives with the workers
-        process = subprocess.Popen(
-            self.command(job.configuration),
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            # Ctrl-C goes to the command alone, which then ends the workers in order.
-            start_new_session=True,
-        )
-        return LocalWorkers(process, output)
+        facts = preflight.node_facts(job, holds_log=False)
+        preflight.compare(job, [preflight.NodeFacts("this machine", facts)])
+        command = agent_command(job.configuration, ["--standalone"])
+        control = ControlServer(job.control_socket)
+        return LocalWorkers(start_agent(command, job, {}), control)
+
+    def close(self) -> None:
+        """Nothing outlives a run."""
 
 
 class LocalWorkers:
-    """The agent and its workers."""
+    """The agent and its workers, and the line to them."""
 
-    def __init__(self, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
-        self._process = process
-        self._output = output
+    def __init__(self, agent: Agent, control: ControlServer) -> None:
+        self._agent = agent
+        self.messages = control.messages
+        self._control = control
+
+    def go(self, rank: int) -> None:
+        """Answer a worker's `ready`."""
+        self._control.go(rank)
 
     def exit_code(self) -> int | None:
         """The agent's exit code, or None while it runs."""
-        return self._process.poll()
+        return self._agent.exit_code()
 
     def kill(self, workers: Iterable[int]) -> None:
-        """Kill the agent and everything below it, and `workers` that it may have left behind."""
-        family = {self._process.pid, *descendants(self._process.pid), *workers}
-        _signal_all(family, signal.SIGKILL)
-        self._process.wait()
+        """End the agent and every worker now."""
+        self._agent.kill(workers)
+        self._control.close()
 
     def output(self) -> str:
         """The end of what the agent and the workers printed."""
-        self._output.seek(0)
-        return self._output.read().decode(errors="replace")[-OUTPUT_LIMIT:]
-
-
-def descendants(pid: int) -> list[int]:
-    """Process ids below `pid` that live now, from /proc."""
-    children: dict[int, list[int]] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            # The command name may hold spaces and parentheses; what follows it does not.
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
-            continue
-        children.setdefault(parent, []).append(int(stat.parent.name))
-    found, pending = [], [pid]
-    while pending:
-        below = children.get(pending.pop(), [])
-        found.extend(below)
-        pending.extend(below)
-    return found
-
-
-def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            continue
+        return self._agent.output()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fourmin.launch import Launched, Launcher
-from fourmin.launch.control import ControlServer, Message
+from fourmin.launch.control import Message
 from fourmin.launch.job import Job
 from fourmin.log.reader import read_log
 from fourmin.log.records import Record
@@ -46,7 +46,6 @@ class Watch:
         self._on_ready = on_ready
         self._on_record = on_record
         self._tail = LogTail(job.events_log)
-        self._server = ControlServer(job.control_socket)
         self._started = False
         self._workers: set[int] = set()
         self._finished: set[int] = set()
@@ -59,48 +58,59 @@ class Watch:
         try:
             while launched.exit_code() is None and time.monotonic() < self._deadline:
                 self._observe()
-                self._listen(POLL_SECONDS)
-            while self._listen(0):
+                self._listen(launched, POLL_SECONDS)
+            while self._listen(launched, 0):
                 pass
             self._observe()
         finally:
             launched.kill(self._workers)
-            self._server.close()
         return self._verdict(launched)
 
     def _observe(self) -> None:
         for record in self._tail.new_records():
             self._on_record(record)
 
-    def _listen(self, seconds: float) -> bool:
+    def _listen(self, launched: Launched, seconds: float) -> bool:
         """Act on one message of a worker; False when none came within `seconds`."""
         try:
-            message = self._server.messages.get(timeout=seconds or 0.001)
+            message = launched.messages.get(timeout=seconds or 0.001)
         except queue.Empty:
             return False
         self._workers.add(message.pid)
         if message.kind == "ready" and not self._started:
             self._started = True
             self._on_ready()
-            self._server.go(message.rank)
+            launched.go(message.rank)
         elif message.kind == "finished":
             self._finished.add(message.rank)
-        elif message.kind in ("failed", "lost") and self._first_failure is None:
-            self._first_failure = message
-            self._deadline = time.monotonic() + GRACE_SECONDS
+        elif message.kind in ("failed", "lost", "node-lost"):
+            self._blame(message)
         return True
+
+    def _blame(self, message: Message) -> None:
+        """Keep the first failure; a node that has gone explains what workers elsewhere met."""
+        first = self._first_failure
+        if first is None:
+            self._deadline = time.monotonic() + GRACE_SECONDS
+        if first is None or (message.kind == "node-lost" and first.kind != "node-lost"):
+            self._first_failure = message
 
     def _verdict(self, launched: Launched) -> Failure | None:
         message = self._first_failure
+        if message is not None and message.kind == "node-lost":
+            return Failure(
+                f"node {message.node} {message.data['summary']}", str(message.data["details"])
+            )
+        where = f" on node {message.node}" if message is not None and message.node else ""
         if message is not None and message.kind == "failed":
             return Failure(
-                f"worker {message.rank}: {message.data['summary']}",
+                f"worker {message.rank}{where}: {message.data['summary']}",
                 str(message.data["details"]),
                 final=bool(message.data["final"]),
             )
         if message is not None:
             return Failure(
-                f"worker {message.rank} (process {message.pid}) died without a word",
+                f"worker {message.rank} (process {message.pid}){where} died without a word",
                 "it was killed, ran out of memory or crashed" + _quoted(launched.output()),
             )
         if len(self._finished) < self._job.configuration.workers:

@@ -135,6 +135,7 @@ DATA_ORDER_DIGEST = "data_order_digest"
 WEIGHTS_DIGEST = "weights_digest"
 STEP_LOSS = "step_loss"
 COMMUNICATION = "communication"
+CLOCKS = "clocks"
 ENERGY = "energy"
 CHECKPOINT = "checkpoint"
 RUN_RESTART = "run_restart"
@@ -151,6 +152,7 @@ FOURMIN_KEYS = (
     WEIGHTS_DIGEST,
     STEP_LOSS,
     COMMUNICATION,
+    CLOCKS,
     ENERGY,
     CHECKPOINT,
     RUN_RESTART,

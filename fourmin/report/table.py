@@ -20,7 +20,7 @@ NAMES = {"submitter", "system"}
 LONGEST_NAME = 24
 """Columns of the terminal that a name may take; the rest goes on in the next line."""
 RIGHT = {"chips", "batch", "time", "CV", "epochs/RCP", "images/s", "scaling"}
-LEAST_WIDTH = 110
+LEAST_WIDTH = 120
 
 
 def render(comparison: Comparison, width: int | None = None) -> str:

@@ -31,8 +31,8 @@ def run_result(log: EventLog) -> dict[str, Any]:
     when it ended of itself without, `aborted` when anything else ended it. `minutes` is the time
     from run_start to run_stop; `images_per_second` counts the images trained on against the time
     between epoch_start and epoch_stop, without evaluation. `restarts`, where there were any, tells
-    when, after which epoch, and how much of the time was lost. A value that the log does not give
-    is None; nothing is raised for a broken log.
+    when, after which epoch, and how much of the time was lost; `clocks` is there where the log has
+    it. A value that the log does not give is None; nothing is raised for a broken log.
     """
     timeline = Timeline.from_log(log)
     campaign = _mapping(timeline.value(keys.CAMPAIGN))
@@ -80,6 +80,7 @@ def run_result(log: EventLog) -> dict[str, Any]:
         "hyperparameters": timeline.hyperparameters,
         "system": timeline.value(keys.SYSTEM),
         **({"restarts": _restarts(timeline)} if timeline.restarts else {}),
+        **({"clocks": timeline.value(keys.CLOCKS)} if timeline.count(keys.CLOCKS) else {}),
     }
 
 

@@ -156,7 +156,7 @@ _PHASES = {
     keys.CHECKPOINT: 4,
     keys.RUN_RESTART: 4,
     keys.RUN_STOP: 5,
-    **dict.fromkeys((*AFTERWARDS, *WHERE_THERE_IS_A_METER), 6),
+    **dict.fromkeys((*AFTERWARDS, *WHERE_THERE_IS_A_METER, keys.CLOCKS), 6),
 }
 _PHASE_NAMES = ("the start", "setup", keys.INIT_STOP, keys.RUN_START, "training", keys.RUN_STOP)
 

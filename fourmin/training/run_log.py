@@ -15,6 +15,8 @@ from fourmin.training.comm.fusion import ReductionCounters
 from fourmin.training.optim.schedule import LearningRateSchedule
 
 OWN = keys.FOURMIN_NAMESPACE
+MOST_RANKS_LOGGED = 2048
+"""Two numbers for each of so many ranks fit into one record of the event log."""
 
 
 def log_submission(log: EventLogWriter, job: Job) -> None:
@@ -53,6 +55,37 @@ def log_hyperparameters(log: EventLogWriter, job: Job, schedule: LearningRateSch
     log.point(keys.OPT_NAME, configuration.optimizer)
     for key, value in _optimizer_keys(configuration, schedule).items():
         log.point(key, value)
+
+
+def log_clocks(
+    log: EventLogWriter, job: Job, started_ns: NDArray[np.float64], exposed: NDArray[np.float64]
+) -> None:
+    """How far the nodes' clocks and the ranks' starts were apart, and how long each rank waited.
+
+    `started_ns` is what each rank's own clock showed when it left the barrier before the start;
+    its node's offset, measured by the command, is taken off. `exposed` has a row for each rank and
+    a column for each step (ms); who waits least for the others' gradients is the slowest.
+    """
+    clocks = job.clocks or {"offset_ms": [0.0], "uncertainty_ms": [0.0]}
+    offsets = np.repeat(np.asarray(clocks["offset_ms"]), job.configuration.procs_per_node)
+    started = (started_ns - started_ns[0]) / 1e6 - (offsets - offsets[0])
+    log.point(
+        keys.CLOCKS,
+        {
+            "node_offset_ms": clocks["offset_ms"],
+            "node_uncertainty_ms": clocks["uncertainty_ms"],
+            "rank_start_skew_ms": _fitting(started, job),
+            "rank_wait_ms_mean": _fitting(exposed.mean(axis=1), job),
+        },
+        namespace=OWN,
+    )
+
+
+def _fitting(values: NDArray[np.float64], job: Job) -> list[float]:
+    """One value a rank; where a record could not hold so many, the largest of each node."""
+    if len(values) > MOST_RANKS_LOGGED:
+        values = values.reshape(-1, job.configuration.procs_per_node).max(axis=1)
+    return [round(float(value), 3) for value in values]
 
 
 def _optimizer_keys(configuration: Configuration, schedule: LearningRateSchedule) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -30,7 +30,11 @@ from fourmin.log.writer import EventLogWriter
 from fourmin.ruleset import load_ruleset
 from fourmin.system.boot import boot_digest
 from fourmin.training.comm import process_group
-from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
+from fourmin.training.comm.agreement import (
+    assert_known_sum,
+    assert_same_on_all_ranks,
+    tensor_digest,
+)
 from fourmin.training.comm.build import build_reducer
 from fourmin.training.data import open_data
 from fourmin.training.data.order import OrderDigest
@@ -47,6 +51,7 @@ from fourmin.training.precision import Precision
 from fourmin.training.resume import Checkpoints
 from fourmin.training.run_log import (
     OWN,
+    log_clocks,
     log_communication,
     log_hyperparameters,
     log_submission,
@@ -92,6 +97,7 @@ class Session:
             self._config.device, self._config.collective_timeout_seconds
         )
         try:
+            assert_known_sum()
             again = self._job.restart > 0
             self._log = (
                 EventLogWriter(self._job.events_log, resume=again)
@@ -125,6 +131,7 @@ class Session:
         if self._place.rank == 0:
             self._control.ask_to_start()
         self._barrier()
+        self._started_ns = time.time_ns()
         if log:
             log.end(keys.INIT_STOP, None)
         self._energy.start()
@@ -214,6 +221,8 @@ class Session:
         self._prepare()
         if job.restart_epoch:
             self._go_on_after(job.restart_epoch)
+        self._barrier()
+        self._started_ns = time.time_ns()
 
     def _train(self) -> None:
         config, log = self._config, self._log
@@ -233,7 +242,9 @@ class Session:
             log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
         joules = self._energy.stop()
         exposed = self._exposed_on_all_ranks()
+        started = self._on_all_ranks([self._started_ns])[:, 0]
         if log:
+            log_clocks(log, self._job, started, exposed)
             log.point(keys.DATA_ORDER_DIGEST, self._order.hexdigest(), namespace=OWN,
                       samples_count=self._order.count)  # fmt: skip
             log_communication(log, self._reducer.counters, exposed, self._attempted)
@@ -394,10 +405,14 @@ class Session:
 
     def _exposed_on_all_ranks(self) -> NDArray[np.float64]:
         """Exposed communication time in milliseconds: a row for each rank, a column a step."""
-        own = torch.tensor(self._exposed_seconds, dtype=torch.float64, device=self._place.device)
+        return self._on_all_ranks(self._exposed_seconds) * 1000
+
+    def _on_all_ranks(self, values: Sequence[float]) -> NDArray[np.float64]:
+        """What every rank has: a row for each rank."""
+        own = torch.tensor(values, dtype=torch.float64, device=self._place.device)
         rows = [torch.empty_like(own) for _ in range(self._place.world_size)]
         dist.all_gather(rows, own)
-        return torch.stack(rows).cpu().numpy() * 1000
+        return torch.stack(rows).cpu().numpy()
 
 
 def _finite(values: list[float]) -> list[float | None]:

@@ -13,7 +13,11 @@ from torch import Tensor, nn
 
 from fourmin.errors import FourminError
 from fourmin.log import keys
-from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
+from fourmin.training.comm.agreement import (
+    assert_known_sum,
+    assert_same_on_all_ranks,
+    tensor_digest,
+)
 from fourmin.training.comm.base import AllReduce, Topology, build_all_reduce
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.measure import Plan, measure
@@ -230,6 +234,24 @@ def compare_digest(rank: int, size: int, odd_ranks: list[int]) -> str:
         assert_same_on_all_ranks("weights", tensor_digest([weights]))
     except FourminError as error:
         return f"{error}\nexit {error.exit_code}"
+    return ""
+
+
+def known_sum(rank: int, size: int, spoiled_by: int | None) -> str:
+    """The message of assert_known_sum if a rank's memory changes one number on the way."""
+    honest = dist.all_reduce
+
+    def faulty(tensor: Tensor) -> None:
+        tensor[7] += rank == spoiled_by
+        honest(tensor)
+
+    dist.all_reduce = faulty
+    try:
+        assert_known_sum()
+    except FourminError as error:
+        return str(error)
+    finally:
+        dist.all_reduce = honest
     return ""
 
 

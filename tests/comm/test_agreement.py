@@ -30,6 +30,13 @@ def test_ranks_that_differ_are_named_on_every_rank(
         assert text in messages[0]
 
 
+def test_a_known_sum_is_found_and_a_rank_that_spoils_it_is_noticed(world: GetWorld) -> None:
+    assert world(3).run("known_sum", spoiled_by=None) == [""] * 3
+    for rank, message in enumerate(world(3).run("known_sum", spoiled_by=1)):
+        assert f"gave rank {rank} another sum" in message
+        assert "1 of 4096 are wrong" in message
+
+
 def test_without_a_process_group_there_is_nothing_to_compare() -> None:
     assert_same_on_all_ranks("weights", "abc")
 

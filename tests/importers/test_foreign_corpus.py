@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import subprocess
+import sys
 import tarfile
 from collections import defaultdict
 from pathlib import Path
@@ -123,6 +125,24 @@ def test_one_round(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [version for version in ROUNDS if version != "v4.0"])
 def test_every_other_round(version: str, tmp_path: Path) -> None:
     check_round(version, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_report_of_everything_takes_less_than_5_seconds_of_two_cores(tmp_path: Path) -> None:
+    for archive in CORPUS.glob("*.tar.xz"):
+        unpack(archive.name, tmp_path)
+    before = os.times()
+    done = subprocess.run(
+        [sys.executable, "-m", "fourmin", "report", str(tmp_path)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    after = os.times()
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split().count("path") > 200
+    # CPU time of the command and its processes: other load on the machine is not its own.
+    used = sum(getattr(after, name) - getattr(before, name)
+               for name in ("children_user", "children_system"))  # fmt: skip
+    assert used < 2 * 5
 
 
 def test_dawnbench_scores_at_the_first_row_with_93_percent(tmp_path: Path) -> None:

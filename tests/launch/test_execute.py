@@ -234,7 +234,8 @@ def test_a_changed_harness_cannot_go_on(request_: Request, monkeypatch: pytest.M
 def test_the_command_says_what_it_left(
     request_: Request, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fourmin.launch.load_launcher", lambda name: ActingLauncher())
+    launcher = ActingLauncher()
+    monkeypatch.setattr("fourmin.cli.placement.load_launcher", lambda name, around: launcher)
     run_command.run(
         practice=True, runs=2, procs_per_node=2, settings=["device=cpu"], seed=5,
         results_dir=request_.results_dir,
@@ -242,6 +243,8 @@ def test_the_command_says_what_it_left(
     told = capsys.readouterr()
     assert "practice, which never counts" in told.out
     assert "run 2/2  converged" in told.err
+    assert "launcher local: this machine" in told.err
+    assert launcher.closed
     (folder,) = request_.results_dir.iterdir()
     assert json.loads((folder / "ledger.jsonl").read_text().splitlines()[1])["data"]["seeds"] == [
         5, 6,
@@ -252,7 +255,8 @@ def test_missed_targets_end_with_3(request_: Request, monkeypatch: pytest.Monkey
     import typer
 
     monkeypatch.setattr(
-        "fourmin.launch.load_launcher", lambda name: ActingLauncher(not_converged=[2])
+        "fourmin.cli.placement.load_launcher",
+        lambda name, around: ActingLauncher(not_converged=[2]),
     )
     with pytest.raises(typer.Exit) as caught:
         run_command.run(procs_per_node=2, settings=["device=cpu"], results_dir=request_.results_dir)
@@ -269,7 +273,6 @@ def test_a_dry_run_prints_and_does_nothing(
     )
     told = capsys.readouterr().out
     assert "workers = 2048" in told
-    assert "on each of 256 nodes" in told
     run_command.run(dry_run=True, json_lines=True, results_dir=request_.results_dir)
     assert json.loads(capsys.readouterr().out)["runs"] == 5
     assert not request_.results_dir.exists()

@@ -12,6 +12,7 @@ from typing import Any
 from campaign_factory import SYSTEM, Story, play_restart, play_run
 
 from fourmin.config import Configuration
+from fourmin.launch.control import ControlServer
 from fourmin.launch.job import Job
 from fourmin.ledger.campaign import Slot
 from fourmin.log.writer import EventLogWriter
@@ -74,8 +75,14 @@ class ActingLauncher:
         self.story = Story(**story)
         self.started: list[int] = []
 
-    def command(self, configuration: Configuration) -> list[str]:
-        return ["actors", str(configuration.workers)]
+    def describe(self, configuration: Configuration) -> str:
+        return f"{configuration.workers} actors"
+
+    def survey(self) -> None:
+        return None
+
+    def close(self) -> None:
+        self.closed = True
 
     def start(self, job: Job) -> ActingWorkers:
         job.write()
@@ -91,6 +98,9 @@ class ActingWorkers:
 
     def __init__(self, job: Job, fault: str | None, story: Story) -> None:
         self._job, self._fault, self._story = job, fault, story
+        self._control = ControlServer(job.control_socket)
+        self.messages = self._control.messages
+        self.go = self._control.go
         self._code: int | None = None
         self.killed = False
         self._thread = threading.Thread(target=self._act, daemon=True)
@@ -103,6 +113,7 @@ class ActingWorkers:
 
     def kill(self, workers: Any) -> None:
         self.killed = True
+        self._control.close()
 
     def output(self) -> str:
         return "a line from the workers\n"

@@ -13,6 +13,7 @@ from fourmin.training.comm.base import CommunicationError
 
 _WIDTH = 64  # bytes: a SHA-256 in hexadecimal
 _GROUPS_SHOWN = 4
+_SUMMED = 4096
 
 
 class RankDisagreementError(CommunicationError):
@@ -65,6 +66,29 @@ def assert_same_on_all_ranks(name: str, digest: str) -> None:
         why="; ".join(lines),
         next_step="every rank must apply the same averaged gradients to the same weights: "
         "look for a rank with other software, other hardware or faulty memory",
+    )
+
+
+def assert_known_sum() -> None:
+    """Reduce numbers whose sum is known; a link or a rank that changes them must not train.
+
+    A collective call over the default process group. Element i of rank r is (r + 1) * (i + 1), so
+    the sum over n ranks is n (n + 1) / 2 * (i + 1), exact in float64. Raises CommunicationError on
+    the ranks that got something else.
+    """
+    world, rank = dist.get_world_size(), dist.get_rank()
+    device = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+    steps = torch.arange(1, _SUMMED + 1, dtype=torch.float64, device=device)
+    got = steps * (rank + 1)
+    dist.all_reduce(got)
+    wanted = steps * (world * (world + 1) // 2)
+    if torch.equal(got, wanted):
+        return
+    wrong = int((got != wanted).sum())
+    raise CommunicationError(
+        f"an all-reduce of known numbers gave rank {rank} another sum",
+        why=f"{wrong} of {_SUMMED} are wrong",
+        next_step="look for a faulty link, GPU or memory on this node, or another library version",
     )
 
 

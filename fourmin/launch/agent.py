@@ -1,0 +1,126 @@
+"""torchrun's elastic agent on one node: how it is called, and the processes below it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from fourmin.config import Configuration
+from fourmin.launch.job import JOB_VARIABLE, Job
+
+OUTPUT_LIMIT = 20_000
+"""Characters of the workers' output that are kept for an error message."""
+
+
+def agent_command(configuration: Configuration, place: Sequence[str]) -> list[str]:
+    """The agent's command line; `place` says where it meets the agents of other nodes."""
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *place,
+        f"--nproc-per-node={configuration.procs_per_node}",
+        "--max-restarts=0",
+        "--module",
+        "fourmin.training.worker",
+    ]
+
+
+def describe_agent(configuration: Configuration) -> str:
+    """How the agent is called on each of several nodes, for people."""
+    place = [
+        f"--nnodes={configuration.nodes}",
+        "--node-rank=PLACE",
+        "--master-addr=FIRST-NODE",
+        "--master-port=PORT",
+    ]
+    return f"  which starts there: {shlex.join(agent_command(configuration, place))}"
+
+
+def start_agent(command: Sequence[str], job: Job, variables: Mapping[str, str]) -> Agent:
+    """Start the agent, which starts this node's workers; they read the job that is written here.
+
+    `variables` are added to the environment.
+    """
+    job.write()
+    threads = str(job.configuration.threads)
+    environment = {
+        **os.environ,
+        JOB_VARIABLE: str(job.path),
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        # A folder named like one of our modules, where the user stands, must not win.
+        "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+        # Only messages that say what went wrong; the agent's own log is noise here.
+        "TORCHELASTIC_ERROR_FILE": str(job.scratch / "error.json"),
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        **variables,
+    }
+    output = tempfile.TemporaryFile(dir=job.scratch)  # noqa: SIM115 - it lives with the agent
+    process = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        # Ctrl-C goes to the command alone, which then ends the workers in order.
+        start_new_session=True,
+    )
+    return Agent(process, output)
+
+
+class Agent:
+    """An agent that was started, and its workers."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
+        self._process = process
+        self._output = output
+
+    def exit_code(self) -> int | None:
+        """The agent's exit code, or None while it runs."""
+        return self._process.poll()
+
+    def kill(self, workers: Iterable[int]) -> None:
+        """Kill the agent and everything below it, and `workers` that it may have left behind."""
+        family = {self._process.pid, *descendants(self._process.pid), *workers}
+        _signal_all(family, signal.SIGKILL)
+        self._process.wait()
+
+    def output(self) -> str:
+        """The end of what the agent and the workers printed."""
+        self._output.seek(0)
+        return self._output.read().decode(errors="replace")[-OUTPUT_LIMIT:]
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids below `pid` that live now, from /proc."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # The command name may hold spaces and parentheses; what follows it does not.
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        children.setdefault(parent, []).append(int(stat.parent.name))
+    found, pending = [], [pid]
+    while pending:
+        below = children.get(pending.pop(), [])
+        found.extend(below)
+        pending.extend(below)
+    return found
+
+
+def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue

@@ -1,0 +1,375 @@
+"""The command's end of the nodes: they join, are looked at, start a run and report.
+
+The command listens on TCP; on every node a `fourmin.launch.node` process connects, proves that
+it knows the token and stays for as many runs as come. It is pinged all the time, which notices
+a host that has gone without a word and measures its clock.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fourmin.errors import FourminError
+from fourmin.launch import network, preflight
+from fourmin.launch.control import Message
+from fourmin.launch.job import Job
+from fourmin.launch.wire import RefusedError, Wire, welcome
+
+PING_SECONDS = 1.0
+SILENCE_SECONDS = 20.0
+"""A node that has not answered for so long is taken for lost."""
+REPLY_SECONDS = 120.0
+"""How long a node may take to look at itself: the manifest of a large dataset is read."""
+KILL_SECONDS = 10.0
+CLOCK_SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A node's clock against the command's, from the answer that was the fastest (ms)."""
+
+    offset_ms: float
+    uncertainty_ms: float
+
+
+class Node:
+    """One node that has joined."""
+
+    def __init__(self, index: int, name: str, wire: Wire) -> None:
+        self.index = index
+        self.name = name
+        self.wire = wire
+        self.replies: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+        self.run: NodesRun | None = None
+        self.heard = time.monotonic()
+        self.lost = ""
+        self._clocks: list[Clock] = []
+
+    @property
+    def clock(self) -> Clock:
+        """The clock by the fastest of the last answers."""
+        return min(self._clocks, key=lambda c: c.uncertainty_ms, default=Clock(0.0, 0.0))
+
+    def ping(self) -> None:
+        """Ask for an answer; the reader takes it."""
+        try:
+            self.wire.send("ping", sent_ns=time.time_ns())
+        except OSError:
+            pass  # the reader notices
+
+    def take_pong(self, message: Mapping[str, Any]) -> None:
+        """The answer to a ping: both clocks, read at nearly the same time."""
+        now, sent = time.time_ns(), int(message["sent_ns"])
+        middle = (now + sent) / 2
+        self._clocks.append(Clock((message["now_ns"] - middle) / 1e6, (now - sent) / 2e6))
+        del self._clocks[:-CLOCK_SAMPLES]
+
+    def clock_is_known(self) -> bool:
+        """Whether there are as many answers as are kept."""
+        return len(self._clocks) == CLOCK_SAMPLES
+
+
+class Hub:
+    """Where the nodes of a command meet. `names`: those that are expected, where known."""
+
+    def __init__(
+        self, nodes: int, names: tuple[str, ...] = (), port: int = 0, token: str = ""
+    ) -> None:
+        self.token = token or secrets.token_hex(16)
+        self._wanted = nodes
+        self._names = names
+        self._nodes: dict[int, Node] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._run: NodesRun | None = None
+        self._socket = _listen(port)
+        self.port = int(self._socket.getsockname()[1])
+        for work in (self._accept, self._ping):
+            threading.Thread(target=work, name="fourmin-hub", daemon=True).start()
+
+    def wait(self, seconds: float, ended_early: Callable[[], str]) -> None:
+        """Return when all nodes are there.
+
+        Raises FourminError that says which are not, after `seconds` or as soon as `ended_early`
+        gives a reason.
+        """
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while len(self._present()) < self._wanted:
+                reason = ended_early()
+                if reason or time.monotonic() > deadline:
+                    raise self._missing(reason or f"no answer within {seconds:.0f} s")
+                self._changed.wait(0.2)
+
+    def start(self, job: Job) -> NodesRun:
+        """Look at every node and start the workers of `job` on all of them.
+
+        Raises FourminError that names the node which is not fit.
+        """
+        nodes = self._present()
+        for node in nodes:
+            try:
+                node.wire.send("prepare", job=job.to_json())
+            except OSError:
+                raise _gone(node) from None
+        facts = [(node, self._reply(node, "facts")) for node in nodes]
+        while not all(node.clock_is_known() or node.lost for node in nodes):
+            for node in nodes:
+                node.ping()
+            time.sleep(0.02)
+        told = [
+            preflight.NodeFacts(
+                f"node {node.name}", said["facts"], node.clock.offset_ms, node.clock.uncertainty_ms
+            )
+            for node, said in facts
+        ]
+        preflight.compare(job, told)
+        run = NodesRun(nodes, job)
+        clocks = {
+            "offset_ms": [round(node.clock_offset_ms, 3) for node in told],
+            "uncertainty_ms": [round(node.clock_uncertainty_ms, 3) for node in told],
+        }
+        master = _meeting_address(nodes)
+        for node in nodes:
+            node.run = run
+            node.wire.send(
+                "start",
+                clocks=clocks,
+                place=[
+                    f"--nnodes={len(nodes)}",
+                    f"--node-rank={node.index}",
+                    f"--master-addr={master}",
+                    f"--master-port={facts[0][1]['port']}",
+                ],
+            )
+        return run
+
+    def close(self) -> None:
+        """Tell all nodes that no run follows, and hang up."""
+        self._closed = True
+        self._socket.close()
+        for node in self._nodes.values():
+            try:
+                node.wire.send("bye")
+            except OSError:
+                pass
+            node.wire.close()
+
+    def lost(self) -> list[Node]:
+        """Nodes that were here and are gone; another may take the place of each."""
+        return [node for node in self._nodes.values() if node.lost]
+
+    def _present(self) -> list[Node]:
+        return [self._nodes[index] for index in sorted(self._nodes) if not self._nodes[index].lost]
+
+    def _reply(self, node: Node, kind: str) -> Mapping[str, Any]:
+        try:
+            message = node.replies.get(timeout=REPLY_SECONDS)
+        except queue.Empty:
+            message = None
+        if message is None:
+            raise _gone(node)
+        if message["kind"] != kind:
+            raise FourminError(
+                f"node {node.name} is not fit for the run", str(message.get("summary", ""))
+            )
+        return message
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        """One connection, from the greeting to its end."""
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            wire = welcome(connection, self.token)
+        except (OSError, RefusedError):
+            connection.close()
+            return
+        joined = wire.receive()
+        node = self._join(wire, joined) if joined and joined["kind"] == "join" else None
+        if node is None:
+            wire.close()
+            return
+        while (message := wire.receive()) is not None:
+            node.heard = time.monotonic()
+            self._take(node, message)
+        node.lost = node.lost or "is gone"
+        node.replies.put(None)
+        if node.run is not None:
+            node.run.node_lost(node)
+
+    def _join(self, wire: Wire, message: Mapping[str, Any]) -> Node | None:
+        with self._changed:
+            index = message.get("index")
+            taken = {node.index for node in self._present()}
+            if index is None:
+                index = next(i for i in range(self._wanted + 1) if i not in taken)
+            if not 0 <= index < self._wanted or index in taken:
+                try:
+                    wire.send("refused", summary=f"there is no place {index} that is free")
+                except OSError:
+                    pass
+                return None
+            node = Node(index, str(message["name"]), wire)
+            self._nodes[index] = node
+            self._changed.notify_all()
+        return node
+
+    @staticmethod
+    def _take(node: Node, message: Mapping[str, Any]) -> None:
+        if message["kind"] == "pong":
+            node.take_pong(message)
+        elif message["kind"] in ("facts", "unfit"):
+            node.replies.put(message)
+        elif node.run is not None:
+            node.run.take(node, message)
+
+    def _ping(self) -> None:
+        while not self._closed:
+            for node in list(self._nodes.values()):
+                if node.lost:
+                    continue
+                if time.monotonic() - node.heard > SILENCE_SECONDS:
+                    node.lost = f"has not answered for {SILENCE_SECONDS:.0f} s"
+                    node.wire.close()
+                else:
+                    node.ping()
+            time.sleep(PING_SECONDS)
+
+    def _missing(self, reason: str) -> FourminError:
+        here = {node.name for node in self._present()}
+        absent = [name for name in self._names if name not in here]
+        absent = absent or [node.name for node in self.lost()]
+        names = f": {', '.join(absent[:12])}" if absent else ""
+        return FourminError(
+            f"{self._wanted - len(self._present())} of {self._wanted} nodes did not answer{names}",
+            f"answered: {', '.join(sorted(here)[:12]) or 'none'}; {reason}",
+            f"every node must reach this host on TCP port {self.port}, and have this fourmin",
+        )
+
+
+class NodesRun:
+    """The workers of one run on all nodes."""
+
+    def __init__(self, nodes: list[Node], job: Job) -> None:
+        self.messages: queue.Queue[Message] = queue.Queue()
+        self._nodes = nodes
+        self._per_node = job.configuration.procs_per_node
+        self._codes: dict[int, int] = {}
+        self._outputs: dict[int, str] = {}
+        self._changed = threading.Condition()
+
+    def go(self, rank: int) -> None:
+        """Answer a worker's `ready`."""
+        self._nodes[rank // self._per_node].wire.send("go", rank=rank)
+
+    def exit_code(self) -> int | None:
+        """None while an agent runs, else the first exit code that is not 0."""
+        if len(self._codes) < len(self._nodes):
+            return None
+        return next((code for code in self._codes.values() if code), 0)
+
+    def kill(self, workers: Iterable[int]) -> None:
+        """End every worker of the run on every node, and wait until it is so."""
+        for node in self._nodes:
+            try:
+                node.wire.send("kill")
+            except OSError:
+                continue  # it has gone, and its reader says so
+        with self._changed:
+            self._changed.wait_for(
+                lambda: all(n.lost or n.index in self._outputs for n in self._nodes), KILL_SECONDS
+            )
+        for node in self._nodes:
+            node.run = None
+
+    def output(self) -> str:
+        """What the nodes printed, each line with the node's name; the failed ones last."""
+        order = sorted(self._outputs, key=lambda index: self._codes.get(index) not in (0, None))
+        return "\n".join(
+            f"[{self._nodes[index].name}] {line}"
+            for index in order
+            for line in self._outputs[index].splitlines()
+        )
+
+    def take(self, node: Node, message: Mapping[str, Any]) -> None:
+        """What a node reports of this run."""
+        kind = message["kind"]
+        if kind == "worker":
+            said = message["message"]
+            self.messages.put(
+                Message(
+                    str(said["kind"]), int(said["rank"]), int(said["pid"]), said["data"], node.name
+                )
+            )
+        elif kind == "ended":
+            self._codes[node.index] = int(message["code"])
+            if message["code"] and not message["told"]:
+                self._lose(node, f"lost its agent (exit code {message['code']})")
+        elif kind == "killed":
+            self._codes.setdefault(node.index, int(message["code"]))
+            with self._changed:
+                self._outputs[node.index] = str(message["output"])
+                self._changed.notify_all()
+
+    def node_lost(self, node: Node) -> None:
+        """The node itself has gone."""
+        self._codes.setdefault(node.index, 1)
+        self._lose(node, node.lost)
+        with self._changed:
+            self._changed.notify_all()
+
+    def _lose(self, node: Node, summary: str) -> None:
+        details = "it was ended, crashed or cannot be reached any more"
+        data = {"summary": summary, "details": details}
+        self.messages.put(Message("node-lost", -1, 0, data, node.name))
+
+
+def _listen(port: int) -> socket.socket:
+    """A listening socket for both families where the host has both."""
+    try:
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=512
+            )
+        return socket.create_server(("", port), backlog=512)
+    except OSError as error:
+        raise FourminError(
+            f"cannot listen on TCP port {port}", error.strerror or str(error), "--port N"
+        ) from None
+
+
+def _meeting_address(nodes: list[Node]) -> str:
+    """Where all nodes reach the first one: as it is seen on the way to the command.
+
+    A first node on the command's own host may be connected through loopback; then it is where
+    the others reach the command.
+    """
+    first = nodes[0].wire
+    if not network.is_loopback(first.peer_address):
+        return first.peer_address
+    for other in nodes[1:]:
+        if not network.is_loopback(other.wire.local_address):
+            return other.wire.local_address
+    return first.peer_address
+
+
+def _gone(node: Node) -> FourminError:
+    return FourminError(
+        f"node {node.name} does not answer",
+        node.lost or f"nothing within {REPLY_SECONDS:.0f} s",
+        "see that it is up, or leave it out",
+    )

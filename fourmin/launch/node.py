@@ -1,0 +1,196 @@
+"""One node's part in the runs of a command elsewhere: `python -m fourmin.launch.node`.
+
+It connects to the command, says what this node has, and for each run starts torchrun's agent
+here and passes on what the workers say. They speak to it as they would to the command itself.
+When the command has gone it ends them; when it is killed itself, they end by their own watch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fourmin.errors import FourminError
+from fourmin.launch import network, preflight
+from fourmin.launch.agent import Agent, agent_command, start_agent
+from fourmin.launch.control import ORPHANED, ControlServer
+from fourmin.launch.job import Job
+from fourmin.launch.wire import TOKEN_VARIABLE, Wire, connect
+
+JOIN_SECONDS = 120.0
+TERMINATION_SECONDS = 5.0
+"""A cluster that ends a job tells all its processes at once: the command is let speak first."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Join the command and serve it until it says goodbye."""
+    parser = argparse.ArgumentParser(prog="python -m fourmin.launch.node", description=__doc__)
+    parser.add_argument("command", metavar="ADDRESS[,ADDRESS...]:PORT")
+    parser.add_argument("--index", type=int, help="this node's place, from 0")
+    parser.add_argument("--name", help="what this node is called; default: as the system says")
+    options = parser.parse_args(arguments)
+    addresses, _, port = options.command.rpartition(":")
+    token = os.environ.pop(TOKEN_VARIABLE, "")
+    if not (addresses and port.isdigit() and token):
+        parser.error(f"the command's address and port are needed, and {TOKEN_VARIABLE}")
+    index = options.index
+    if index is None and "SLURM_NODEID" in os.environ:
+        index = int(os.environ["SLURM_NODEID"])
+    name = options.name or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+    try:
+        wire = connect(addresses.split(","), int(port), token, JOIN_SECONDS)
+    except ConnectionError as error:
+        sys.exit(f"node {name} cannot reach the command: {error}")
+    signal.signal(signal.SIGTERM, _terminate_later)
+    sys.exit(NodePart(wire, name, index).serve())
+
+
+def _terminate_later(number: int, frame: object) -> None:
+    threading.Timer(TERMINATION_SECONDS, os._exit, (128 + number,)).start()
+
+
+class NodePart:
+    """This node's side of the connection."""
+
+    def __init__(self, wire: Wire, name: str, index: int | None) -> None:
+        self._wire = wire
+        self._name = name
+        self._index = index
+        self._run: _LocalRun | None = None
+        self._prepared: tuple[Job, tempfile.TemporaryDirectory[str]] | None = None
+
+    def serve(self) -> int:
+        """Do what the command says until it has gone; returns the exit code."""
+        self._wire.send("join", name=self._name, index=self._index)
+        try:
+            while (message := self._wire.receive()) is not None:
+                kind = message["kind"]
+                if kind == "bye":
+                    return 0
+                if kind == "refused":
+                    print(f"refused: {message['summary']}", file=sys.stderr)  # noqa: T201
+                    return 2
+                self._do(kind, message)
+            return ORPHANED
+        except OSError:
+            return ORPHANED
+        finally:
+            self._end_run()
+
+    def _do(self, kind: str, message: Mapping[str, Any]) -> None:
+        if kind == "ping":
+            self._wire.send("pong", sent_ns=message["sent_ns"], now_ns=time.time_ns())
+        elif kind == "prepare":
+            # Reading a large manifest takes seconds; pings are answered meanwhile.
+            threading.Thread(target=self._prepare, args=(message["job"],), daemon=True).start()
+        elif kind == "start":
+            self._start(message)
+        elif kind == "go" and self._run is not None:
+            self._run.control.go(int(message["rank"]))
+        elif kind == "kill":
+            code, output = self._end_run()
+            self._wire.send("killed", code=code, output=output)
+
+    def _prepare(self, described: Mapping[str, Any]) -> None:
+        try:
+            self._end_run()
+            scratch = tempfile.TemporaryDirectory(prefix="fourmin-")
+            job = Job.from_json(described).on_this_node(Path(scratch.name))
+            self._prepared = job, scratch
+            facts = preflight.node_facts(job, holds_log=self._index == 0)
+            self._wire.send("facts", facts=facts, port=network.free_port())
+        except (OSError, ValueError, KeyError, TypeError, FourminError) as error:
+            try:
+                self._wire.send("unfit", summary=f"{type(error).__name__}: {error}")
+            except OSError:
+                pass
+
+    def _start(self, message: Mapping[str, Any]) -> None:
+        assert self._prepared is not None
+        job, scratch = self._prepared
+        job = job.with_clocks(message["clocks"])
+        variables = {}
+        interface = network.interface_of(self._wire.local_address)
+        if interface and "GLOO_SOCKET_IFNAME" not in os.environ:
+            # gloo would take the address that the host's name stands for, often a loopback.
+            variables["GLOO_SOCKET_IFNAME"] = interface
+        control = ControlServer(job.control_socket)
+        command = agent_command(job.configuration, message["place"])
+        agent = start_agent(command, job, variables)
+        self._run = _LocalRun(agent, control, scratch, self._wire)
+
+    def _end_run(self) -> tuple[int, str]:
+        """End what runs here; the agent's exit code and the end of the output."""
+        run, self._run = self._run, None
+        return run.end() if run is not None else (0, "")
+
+
+class _LocalRun:
+    """The agent of one run, and the passing on of what its workers say."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        control: ControlServer,
+        scratch: tempfile.TemporaryDirectory[str],
+        wire: Wire,
+    ) -> None:
+        self.control = control
+        self._agent = agent
+        self._scratch = scratch
+        self._wire = wire
+        self._workers: set[int] = set()
+        self._over = threading.Event()
+        self._relay = threading.Thread(target=self._pass_on, daemon=True)
+        self._relay.start()
+
+    def end(self) -> tuple[int, str]:
+        """Kill what is left; the agent's exit code and what was printed."""
+        self._over.set()
+        self._agent.kill(self._workers)
+        self.control.close()
+        self._relay.join(5)
+        output = self._agent.output()
+        code = self._agent.exit_code() or 0
+        self._scratch.cleanup()
+        return code, output
+
+    def _pass_on(self) -> None:
+        told_of_failure = False
+        code: int | None = None
+        try:
+            while not self._over.is_set():
+                try:
+                    message = self.control.messages.get(timeout=0.05)
+                except queue.Empty:
+                    if code is not None:
+                        self._wire.send("ended", code=code, told=told_of_failure)
+                        return
+                    # One more round after the end: the last words may still be under way.
+                    code = self._agent.exit_code()
+                    continue
+                self._workers.add(message.pid)
+                told_of_failure = told_of_failure or message.kind in ("failed", "lost")
+                said = {
+                    "kind": message.kind,
+                    "rank": message.rank,
+                    "pid": message.pid,
+                    "data": dict(message.data),
+                }
+                self._wire.send("worker", message=said)
+        except OSError:
+            return
+
+
+if __name__ == "__main__":
+    main()

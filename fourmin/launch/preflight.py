@@ -1,0 +1,171 @@
+"""What is looked at before the clock may start, on every node, and what refuses a run.
+
+Each node says what it has (`node_facts`, there); the command compares (`compare`). Nothing of
+it needs torch. The last part, an all-reduce of a known sum, is made by the workers themselves
+just before they ask to start.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fourmin.canonical import sha256_hex
+from fourmin.errors import FourminError
+from fourmin.launch.job import Job
+from fourmin.ledger.campaign import CAMPAIGN_FILE
+from fourmin.ledger.lock import LOCK_NAME
+from fourmin.system.hardware import busy_gpus, usable_gpus
+from fourmin.system.software import package_digest
+
+CLOCK_BOUND_MS = 500.0
+"""How far a node's clock may be from the command's."""
+IDLE_SECONDS = 10.0
+"""How long a GPU may take to become idle: the processes of the run before may still end."""
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What one node said of itself, and what the command measured of its clock.
+
+    `name` is what messages call it, such as "node n3" or "this machine".
+    """
+
+    name: str
+    facts: Mapping[str, Any]
+    clock_offset_ms: float = 0.0
+    clock_uncertainty_ms: float = 0.0
+
+
+def node_facts(job: Job, *, holds_log: bool) -> dict[str, Any]:
+    """What this node has for `job`; `holds_log`: rank 0 is here and writes the event log."""
+    on_gpus = job.configuration.device == "cuda"
+    return {
+        "package_digest": package_digest(),
+        "configuration_digest": job.configuration.digest(),
+        "manifest": manifest_digest(job.manifest),
+        "data_dir": job.data_dir.is_dir(),
+        "gpus": usable_gpus() if on_gpus else 0,
+        # What never counts may share a GPU.
+        "busy_gpus": _busy_after(IDLE_SECONDS) if on_gpus and not job.practice else [],
+        "results_problem": _results_problem(job) if holds_log else "",
+    }
+
+
+def compare(job: Job, nodes: Sequence[NodeFacts]) -> None:
+    """Raise FourminError, naming the nodes, for the first thing that is not as it must be."""
+    manifest = manifest_digest(job.manifest)
+    workers = job.configuration.procs_per_node
+    for what, wrong, next_step in (
+        (
+            "another version of fourmin",
+            lambda n: n.facts["package_digest"] != job.package_digest,
+            "install the same one on every node, or on a file system that they share",
+        ),
+        (
+            "another configuration",
+            lambda n: n.facts["configuration_digest"] != job.configuration.digest(),
+            "install the same fourmin on every node",
+        ),
+        (
+            f"no folder {job.data_dir}",
+            lambda n: not n.facts["data_dir"],
+            "the data must lie at the same place on every node",
+        ),
+        (
+            "another manifest of the data",
+            lambda n: n.facts["manifest"] != manifest,
+            f"{job.manifest} must be the same file everywhere",
+        ),
+        (
+            f"fewer than {workers} GPUs to use",
+            lambda n: job.configuration.device == "cuda" and n.facts["gpus"] < workers,
+            "--procs-per-node, or nodes that have them",
+        ),
+    ):
+        _refuse(what, [node for node in nodes if wrong(node)], next_step)
+    for node in nodes:
+        if node.facts["busy_gpus"]:
+            raise _unfit(
+                node,
+                "uses its GPUs for something else",
+                "; ".join(str(text) for text in node.facts["busy_gpus"]),
+                "a time to train is measured on idle GPUs: end what runs there",
+            )
+        if node.facts["results_problem"]:
+            raise _unfit(
+                node,
+                "cannot write the event log",
+                str(node.facts["results_problem"]),
+                "--results-dir on a file system that all nodes share, with working locks",
+            )
+        if abs(node.clock_offset_ms) - node.clock_uncertainty_ms > CLOCK_BOUND_MS:
+            raise _unfit(
+                node,
+                f"has a clock that is {node.clock_offset_ms / 1000:+.1f} s off",
+                f"at most {CLOCK_BOUND_MS / 1000:g} s are accepted between nodes",
+                "synchronize the clocks (chrony, ntpd)",
+            )
+
+
+def manifest_digest(manifest: Path) -> str | None:
+    """SHA-256 of a manifest's bytes, or None where it cannot be read."""
+    try:
+        return sha256_hex(manifest.read_bytes())
+    except OSError:
+        return None
+
+
+def _results_problem(job: Job) -> str:
+    """Why rank 0 could not write its log here, or ''.
+
+    The campaign's plan must be there, a file can be made and locked, and the campaign's lock,
+    which the command holds, is refused here: otherwise locks mean nothing between these hosts.
+    """
+    folder = job.events_log.parent
+    probe = folder / f".preflight-{os.getpid()}"
+    try:
+        with probe.open("wb") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"
+    finally:
+        probe.unlink(missing_ok=True)
+    plan = folder.parent / CAMPAIGN_FILE
+    try:
+        if sha256_hex(plan.read_bytes()) != job.campaign:
+            return f"{plan} is not the plan of this campaign"
+        with (folder.parent / LOCK_NAME).open("r+b") as lock:
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return ""
+            return f"the lock of {folder.parent}, which the command holds, is not seen here"
+    except OSError as error:
+        return f"{error.filename}: {error.strerror or error}"
+
+
+def _busy_after(seconds: float) -> list[str]:
+    deadline = time.monotonic() + seconds
+    while (busy := busy_gpus()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return busy
+
+
+def _refuse(what: str, nodes: Sequence[NodeFacts], next_step: str) -> None:
+    if not nodes:
+        return
+    names = ", ".join(node.name for node in nodes[:8])
+    more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+    raise FourminError(
+        f"{names}{more}: {what}", "every node must be alike before the clock starts", next_step
+    )
+
+
+def _unfit(node: NodeFacts, what: str, why: str, next_step: str) -> FourminError:
+    return FourminError(f"{node.name} {what}", why, next_step)

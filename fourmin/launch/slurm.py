@@ -1,0 +1,212 @@
+"""Inside a Slurm allocation: srun places one process on each node, which starts the workers.
+
+The command runs on the batch node (or where salloc was called) and is the only writer of the
+ledger. Nodes take their place, and so ranks theirs, in Slurm's order, which follows the network
+where Slurm knows it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO
+
+from fourmin.config import Configuration
+from fourmin.errors import FourminError
+from fourmin.launch import Surroundings, network
+from fourmin.launch.agent import OUTPUT_LIMIT, describe_agent
+from fourmin.launch.hub import Hub, NodesRun
+from fourmin.launch.job import Job
+from fourmin.launch.site import Site
+from fourmin.launch.wire import TOKEN_VARIABLE
+from fourmin.system.survey import Survey
+
+JOIN_SECONDS = 180.0
+"""How long srun may take to start one process a node; a container image may be unpacked."""
+END_SECONDS = 15.0
+
+
+class SlurmLauncher:
+    """One job step a run."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._site = surroundings.site
+
+    def describe(self, configuration: Configuration) -> str:
+        """The srun line of every run; the port is chosen at its start."""
+        srun = srun_command(configuration, self._site, ["BATCH-NODE"], "PORT")
+        return f"{shlex.join(srun)}\n{describe_agent(configuration)}"
+
+    def survey(self) -> Survey | None:
+        """Ask a node, where workers run in a container or this host is none of the nodes.
+
+        Raises FourminError with what srun said where that fails.
+        """
+        if not self._site.container.runtime and "SLURMD_NODENAME" in os.environ:
+            return None
+        command = [*_on_nodes(1, self._site, gpus=True), "-m", "fourmin.system.survey"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        try:
+            return Survey.from_text(done.stdout)
+        except ValueError:
+            said = done.stderr.strip() or done.stdout.strip()
+            raise FourminError(
+                "a node of the allocation could not be looked at",
+                "\n".join([shlex.join(command), *said.splitlines()[-8:]]),
+                "the image, or that node's Python, must have this fourmin installed",
+            ) from None
+
+    def start(self, job: Job) -> SlurmRun:
+        """Start the workers of `job` in a step of this allocation.
+
+        Raises FourminError where there is none, it is too small, or a node does not come.
+        """
+        nodes = job.configuration.nodes
+        names = _allocated(os.environ, nodes)
+        hub = Hub(nodes, names[:nodes])
+        output = tempfile.TemporaryFile(dir=job.scratch)  # noqa: SIM115 - it lives with the step
+        try:
+            command = srun_command(
+                job.configuration, self._site, network.reachable_names(), str(hub.port)
+            )
+            step = subprocess.Popen(
+                command,
+                env={**os.environ, TOKEN_VARIABLE: hub.token},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C goes to the command alone, which then ends the workers in order.
+                start_new_session=True,
+            )
+        except BaseException:
+            hub.close()
+            raise
+        try:
+            hub.wait(JOIN_SECONDS, lambda: _ended_early(step, output))
+            return SlurmRun(hub.start(job), hub, step, output)
+        except BaseException:
+            hub.close()
+            # srun passes it on; a process that waits for the hub would wait long.
+            step.terminate()
+            _end(step)
+            raise
+
+    def close(self) -> None:
+        """Nothing outlives a run."""
+
+
+class SlurmRun:
+    """The workers of one run, and the job step they are in."""
+
+    def __init__(
+        self, run: NodesRun, hub: Hub, step: subprocess.Popen[bytes], output: IO[bytes]
+    ) -> None:
+        self._run = run
+        self._hub = hub
+        self._step = step
+        self._output = output
+        self.messages = run.messages
+
+    def go(self, rank: int) -> None:
+        """Answer a worker's `ready`."""
+        self._run.go(rank)
+
+    def exit_code(self) -> int | None:
+        """The agents' exit code, or srun's if that ends first; None while they run."""
+        code = self._run.exit_code()
+        return self._step.poll() if code is None else code
+
+    def kill(self, workers: Iterable[int]) -> None:
+        """End all workers on all nodes, and the step."""
+        self._run.kill(workers)
+        self._hub.close()
+        _end(self._step)
+
+    def output(self) -> str:
+        """What srun said, and what the nodes printed."""
+        return f"{_printed(self._output)}\n{self._run.output()}"[-OUTPUT_LIMIT:]
+
+
+def srun_command(
+    configuration: Configuration, site: Site, addresses: Sequence[str], port: str
+) -> list[str]:
+    """The command line that starts one `fourmin.launch.node` on each node of the allocation."""
+    python = _on_nodes(configuration.nodes, site, gpus=configuration.device == "cuda")
+    return [*python, "-m", "fourmin.launch.node", f"{','.join(addresses)}:{port}"]
+
+
+def _on_nodes(nodes: int, site: Site, *, gpus: bool) -> list[str]:
+    """The start of a command line: one Python on each of so many nodes, in the site's container."""
+    slurm, container = site.slurm, site.container
+    command = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
+    # Also from within another step, such as an interactive shell's.
+    command += ["--overlap", "--export=ALL", "--unbuffered", f"--cpu-bind={slurm.cpu_bind}"]
+    if slurm.cpus_per_task:
+        # Since Slurm 22.05 srun does not take it from the job.
+        command.append(f"--cpus-per-task={slurm.cpus_per_task}")
+    if slurm.gpu_bind:
+        command.append(f"--gpu-bind={slurm.gpu_bind}")
+    command += slurm.srun
+    if not container.runtime:
+        return [*command, sys.executable]
+    if container.runtime == "enroot":
+        command.append(f"--container-image={container.image}")
+        if container.mounts:
+            command.append(f"--container-mounts={','.join(container.mounts)}")
+        return [*command, *container.options, container.python]
+    command += ["apptainer", "exec", *(["--nv"] if gpus else [])]
+    command += [f"--bind={mount}" for mount in container.mounts]
+    return [*command, *container.options, container.image, container.python]
+
+
+def _allocated(environment: Mapping[str, str], nodes: int) -> tuple[str, ...]:
+    """Names of the allocation's nodes. Raises FourminError where they are too few."""
+    if "SLURM_JOB_ID" not in environment:
+        raise FourminError(
+            "this process is in no Slurm allocation",
+            "SLURM_JOB_ID is not set",
+            "`fourmin run --launcher slurm` from a host with sbatch, or inside salloc",
+        )
+    if shutil.which("srun") is None:
+        raise FourminError("srun is not on PATH", next_step="load Slurm's module")
+    listed = environment.get("SLURM_JOB_NODELIST", "")
+    done = subprocess.run(
+        ["scontrol", "show", "hostnames", listed], capture_output=True, text=True, check=False
+    )
+    names = tuple(done.stdout.split())
+    have = int(environment.get("SLURM_JOB_NUM_NODES") or len(names))
+    if have < nodes:
+        raise FourminError(
+            f"the run needs {nodes} nodes, the allocation has {have}",
+            next_step=f"--nodes {have}, or a larger allocation",
+        )
+    return names
+
+
+def _ended_early(step: subprocess.Popen[bytes], output: IO[bytes]) -> str:
+    code = step.poll()
+    if code is None:
+        return ""
+    lines = _printed(output).strip().splitlines()[-4:]
+    return "; ".join([f"srun ended with {code}", *lines])
+
+
+def _printed(output: IO[bytes]) -> str:
+    output.seek(0)
+    return output.read().decode(errors="replace").strip()
+
+
+def _end(step: subprocess.Popen[bytes]) -> None:
+    """Wait for srun, whose processes have been sent home; end it if it does not."""
+    try:
+        step.wait(END_SECONDS)
+    except subprocess.TimeoutExpired:
+        step.kill()
+        step.wait()

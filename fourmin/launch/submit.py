@@ -1,0 +1,175 @@
+"""A Slurm job as the command outside sees it: submitted, followed through its files, cancelled.
+
+The campaign's writer runs inside the job; nothing here writes to a campaign. The job's standard
+output holds one JSON object a line, as of `fourmin run --json`, and is followed as it grows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from fourmin.errors import FourminError
+
+JOBS_FOLDER = ".jobs"
+SCRIPT = "job.sh"
+POLL_SECONDS = 0.5
+ASK_SECONDS = (1.0, 10.0)
+"""How often Slurm is asked, at first and at last."""
+CANCEL_SECONDS = 30.0
+_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING", "SUSPENDED")
+_RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
+_MAY_COME_BACK = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
+COME_BACK_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What Slurm says of a job."""
+
+    name: str
+    reason: str = ""
+    exit_code: int = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it will not run (any more)."""
+        return self.name not in (*_WAITING, *_RUNNING)
+
+    @property
+    def text(self) -> str:
+        """For people, such as `PENDING (Resources)`."""
+        return f"{self.name} ({self.reason})" if self.reason not in ("", "None") else self.name
+
+
+def new_job_folder(results: Path, preset: str) -> Path:
+    """A new folder for a job's script and output, hidden below the results folder."""
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    folder = results / JOBS_FOLDER / f"{preset}-{stamp}-{secrets.token_hex(3)}"
+    folder.mkdir(parents=True)
+    return folder.resolve()
+
+
+class SlurmJob:
+    """One submitted job."""
+
+    def __init__(self, number: str, folder: Path) -> None:
+        self.number = number
+        self._folder = folder
+        self._offset = 0
+
+    @classmethod
+    def submit(cls, script: str, folder: Path) -> SlurmJob:
+        """Write `script` into `folder` and submit it. Raises FourminError with sbatch's words."""
+        path = folder / SCRIPT
+        path.write_text(script)
+        done = _slurm("sbatch", "--parsable", str(path))
+        number = done.stdout.strip().partition(";")[0]
+        if done.returncode or not number.isdigit():
+            raise FourminError(
+                "Slurm did not take the job",
+                done.stderr.strip() or done.stdout.strip(),
+                f"put it right in the site file or by options; the script is {path}",
+            )
+        return cls(number, folder)
+
+    def state(self) -> JobState:
+        """What Slurm says now; a job that it has forgotten is over."""
+        done = _slurm("scontrol", "--oneliner", "show", "job", self.number)
+        if done.returncode:
+            gone = "Invalid job id" in done.stderr
+            return JobState("FORGOTTEN" if gone else "RUNNING", "" if gone else "no answer")
+        found = dict(re.findall(r"(JobState|Reason|ExitCode)=(\S*)", done.stdout))
+        code, _, number = found.get("ExitCode", "0:0").partition(":")
+        ended_by = int(number) if number.isdigit() else 0
+        return JobState(
+            found.get("JobState", "UNKNOWN").partition("+")[0],
+            found.get("Reason", ""),
+            int(code) if int(code) or not ended_by else 128 + ended_by,
+        )
+
+    def follow(self) -> Iterator[Mapping[str, Any] | JobState]:
+        """What the job prints, and each state that it takes, until it is over."""
+        told: JobState | None = None
+        next_question, interval = 0.0, ASK_SECONDS[0]
+        over_since: float | None = None
+        while True:
+            events = self._events()
+            yield from events
+            if time.monotonic() >= next_question or any("valid" in event for event in events):
+                state = self.state()
+                interval = min(ASK_SECONDS[1], interval * 1.2)
+                next_question = time.monotonic() + interval
+                if state != told:
+                    told = state
+                    # The first questions follow a change, so that its end is seen soon.
+                    interval = ASK_SECONDS[0]
+                    yield state
+                if state.over:
+                    over_since = over_since or time.monotonic()
+                    patience = COME_BACK_SECONDS if state.name in _MAY_COME_BACK else 0.0
+                    if time.monotonic() - over_since >= patience:
+                        yield from self._events()
+                        return
+                else:
+                    over_since = None
+            time.sleep(POLL_SECONDS)
+
+    def cancel(self) -> None:
+        """End the job: the command in it as by Ctrl-C, so that it writes down how it ended."""
+        if self.state().name in _RUNNING:
+            _slurm("scancel", "--batch", "--signal=INT", self.number)
+            deadline = time.monotonic() + CANCEL_SECONDS
+            while time.monotonic() < deadline:
+                if self.state().over:
+                    return
+                time.sleep(POLL_SECONDS)
+        _slurm("scancel", self.number)
+
+    def errors(self, lines: int = 20) -> list[str]:
+        """The last lines of the job's standard error."""
+        try:
+            text = (self._folder / f"{self.number}.err").read_text(errors="replace")
+        except OSError:
+            return []
+        return text.splitlines()[-lines:]
+
+    def _events(self) -> list[Mapping[str, Any]]:
+        """Whole lines of JSON that came since the last call."""
+        try:
+            # Opened anew each time: that is when NFS looks at the server.
+            with (self._folder / f"{self.number}.out").open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except OSError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        events: list[Mapping[str, Any]] = []
+        for line in whole.splitlines():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # a module or a prologue may print what it likes
+            if isinstance(event, dict):
+                events.append(event)
+        return events
+
+
+def _slurm(*command: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except FileNotFoundError:
+        raise FourminError(
+            f"{command[0]} is not on PATH", next_step="load Slurm's module"
+        ) from None
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", "no answer within 60 s")

@@ -1,0 +1,105 @@
+"""Nodes that are started by hand: this host is the first, and the others are told what to run.
+
+A token that is set in FOURMIN_TOKEN is taken, as where a scheduler starts the other nodes.
+The nodes stay for all runs of a campaign. In each run torchrun's agent on every node meets the
+others at the first node; its rank is the place that the printed command has.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+
+from fourmin.config import Configuration
+from fourmin.launch import Surroundings, network
+from fourmin.launch.agent import describe_agent
+from fourmin.launch.hub import Hub, NodesRun
+from fourmin.launch.job import Job
+from fourmin.launch.wire import TOKEN_VARIABLE
+
+JOIN_SECONDS = 3600.0
+"""How long the user has to start the other nodes."""
+REJOIN_SECONDS = 60.0
+"""How long, between two runs, for a node that was lost."""
+END_SECONDS = 10.0
+
+
+class TorchrunLauncher:
+    """Waits for nodes, this host being the first of them."""
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._surroundings = surroundings
+        self._hub: Hub | None = None
+        self._own: subprocess.Popen[bytes] | None = None
+
+    def describe(self, configuration: Configuration) -> str:
+        """The command for each other node; port and token are those of the real start."""
+        commands = self._commands(configuration.nodes, "PORT", "TOKEN")
+        return "\n".join([*commands, describe_agent(configuration)])
+
+    def survey(self) -> None:
+        """This host is one of the nodes."""
+
+    def start(self, job: Job) -> NodesRun:
+        """Start the workers of `job`; the first time, wait for the nodes."""
+        nodes = job.configuration.nodes
+        if self._hub is None:
+            self._hub = self._gather(nodes)
+        lost = self._hub.lost()
+        if lost:
+            say = self._surroundings.say
+            names = ", ".join(node.name for node in lost)
+            say(f"node {names} is gone; the run goes on when its line is run again, within "
+                f"{REJOIN_SECONDS:.0f} s")  # fmt: skip
+        self._hub.wait(REJOIN_SECONDS, self._ended_early)
+        return self._hub.start(job)
+
+    def close(self) -> None:
+        """Send the nodes home."""
+        if self._hub is not None:
+            self._hub.close()
+        if self._own is not None:
+            try:
+                self._own.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._own.kill()
+                self._own.wait()
+
+    def _gather(self, nodes: int) -> Hub:
+        known = os.environ.get(TOKEN_VARIABLE, "")
+        hub = Hub(nodes, port=self._surroundings.port, token=known)
+        try:
+            if nodes > 1 and not known:
+                self._surroundings.say("on each other node, with the same fourmin, run its line:")
+                for command in self._commands(nodes, str(hub.port), hub.token):
+                    self._surroundings.say(f"  {command}")
+            self._own = subprocess.Popen(
+                _node_command(["127.0.0.1"], str(hub.port), 0),
+                env={**os.environ, TOKEN_VARIABLE: hub.token},
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            hub.wait(JOIN_SECONDS, self._ended_early)
+        except BaseException:
+            hub.close()
+            raise
+        return hub
+
+    def _ended_early(self) -> str:
+        code = self._own.poll() if self._own is not None else None
+        return "" if code is None else f"this host's own part ended with {code}"
+
+    def _commands(self, nodes: int, port: str, token: str) -> list[str]:
+        given = self._surroundings.address
+        addresses = [given] if given else network.reachable_names()[:2]
+        return [
+            f"{TOKEN_VARIABLE}={token} {shlex.join(_node_command(addresses, port, index))}"
+            for index in range(1, nodes)
+        ]
+
+
+def _node_command(addresses: list[str], port: str, index: int) -> list[str]:
+    place = f"{','.join(addresses)}:{port}"
+    return [sys.executable, "-m", "fourmin.launch.node", place, "--index", str(index)]

@@ -1,0 +1,47 @@
+"""What a machine that trains has, for a command that may stand elsewhere.
+
+The plan of a campaign describes the nodes. Where the command's own Python is not theirs, because
+workers run in a container or it stands on a login node, one of them is asked:
+`python -m fourmin.system.survey` prints it as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fourmin.system.capture import capture_system
+from fourmin.system.hardware import usable_gpus
+from fourmin.system.software import package_digest
+
+MARK = "fourmin-survey "
+"""Before the JSON: a container's start may print other things."""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The captured system, the digest of fourmin there, and the GPUs that a process may use."""
+
+    system: Mapping[str, Any]
+    package_digest: str
+    gpus: int
+
+    def to_text(self) -> str:
+        """One line."""
+        return MARK + json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Survey:
+        """What `to_text` gave, somewhere in `text`. Raises ValueError where it is not."""
+        line = next((one for one in text.splitlines() if MARK in one), "")
+        try:
+            return cls(**json.loads(line.partition(MARK)[2]))
+        except TypeError:
+            raise ValueError("not a survey of this version") from None
+
+
+if __name__ == "__main__":
+    print(Survey(capture_system(), package_digest(), usable_gpus()).to_text())  # noqa: T201

@@ -1,0 +1,143 @@
+"""Jobs as the command outside shows them: what they print is played from a real campaign."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from campaign_factory import make_campaign
+
+from fourmin.cli import cluster_run
+from fourmin.cli.cluster_run import Submission, run_in_jobs
+from fourmin.cli.display import JsonDisplay, PlainDisplay
+from fourmin.cli.output import stderr
+from fourmin.errors import FourminError
+from fourmin.launch.site import Site
+from fourmin.launch.submit import JobState
+from fourmin.ledger.campaign import Campaign
+from fourmin.log.reader import read_log
+
+DONE = JobState("COMPLETED")
+
+
+def printed(folder: Path, capsys: pytest.CaptureFixture[str], runs: tuple[int, ...]) -> list[Any]:
+    """What a job that made these runs of a campaign printed."""
+    display, campaign = JsonDisplay(), Campaign(folder)
+    display.campaign_opened(campaign)
+    for slot in campaign.slots():
+        if slot.run in runs:
+            display.run_starting(slot, 1)
+            for record in read_log(campaign.run_folder(slot.run) / "events.log").records:
+                display.record(slot, record)
+            result = (campaign.run_folder(slot.run) / "result.json").read_bytes()
+            display.run_finished(slot, json.loads(result))
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+class PlayedJob:
+    """Stands for SlurmJob; each submission plays the next list."""
+
+    def __init__(self, number: str, events: list[Any]) -> None:
+        self.number = number
+        self.events = events
+        self.cancelled = False
+
+    def follow(self) -> Iterator[Mapping[str, Any] | JobState]:
+        for event in self.events:
+            if event is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            yield event
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def errors(self, lines: int = 20) -> list[str]:
+        return ["error: no such thing", " next: do it"]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Submit jobs that play these lists, one after the other; the scripts that were submitted."""
+
+    def start(*jobs: list[Any]) -> tuple[list[PlayedJob], list[str]]:
+        submitted: list[PlayedJob] = []
+        scripts: list[str] = []
+
+        def submit(script: str, folder: Path) -> PlayedJob:
+            scripts.append(script)
+            submitted.append(PlayedJob(str(7 + len(submitted)), jobs[len(submitted)]))
+            return submitted[-1]
+
+        monkeypatch.setattr(cluster_run.SlurmJob, "submit", submit)
+        return submitted, scripts
+
+    return start
+
+
+def submission(folder: Path) -> Submission:
+    configuration = Campaign(next(folder.glob("digits-*"))).configuration
+    return Submission(configuration, Site(), ("--preset=digits",), folder)
+
+
+def shown(folder: Path) -> Path:
+    display = PlainDisplay(stderr())
+    return run_in_jobs(submission(folder), display, display)
+
+
+def test_a_campaign_over_two_jobs_is_shown_as_one(
+    tmp_path: Path, play: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_campaign(tmp_path)
+    first, second = printed(folder, capsys, (1, 2, 3)), printed(folder, capsys, (4, 5))
+    closed = iter([False, True])
+    monkeypatch.setattr(Campaign, "closed", property(lambda self: next(closed)))
+    waiting = JobState("PENDING", "Resources")
+    _, scripts = play([waiting, *first, DONE], [*second, {"event": "note", "text": "hello"}, DONE])
+    assert shown(tmp_path) == folder
+    told = capsys.readouterr().err
+    assert "Slurm job 7: PENDING (Resources)" in told
+    assert told.index("run 3/5  converged") < told.index("Slurm job 8 submitted")
+    assert "run 5/5  epoch" in told
+    assert "hello" in told
+    # The second goes on with the campaign that the first one named in a file.
+    assert scripts[0] == scripts[1]
+    assert "--campaign-file" in scripts[0]
+
+
+def test_a_failed_job_s_words_and_exit_code_come_out(
+    tmp_path: Path, play: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_campaign(tmp_path)
+    events = printed(folder, capsys, (1,))
+    play([*events, JobState("FAILED", "NonZeroExitCode", 3)])
+    with pytest.raises(FourminError) as caught:
+        shown(tmp_path)
+    assert caught.value.exit_code == 3
+    assert str(folder) in caught.value.why
+    assert "error: no such thing" in capsys.readouterr().err
+
+
+def test_an_interrupt_cancels_the_job(
+    tmp_path: Path, play: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_campaign(tmp_path)
+    jobs, _ = play([*printed(folder, capsys, (1,)), KeyboardInterrupt])
+    with pytest.raises(FourminError, match="Slurm job 7 is cancelled") as caught:
+        shown(tmp_path)
+    assert caught.value.exit_code == 130
+    assert caught.value.next_step == f"fourmin run --resume {folder} --launcher slurm"
+    assert jobs[0].cancelled
+
+
+def test_a_job_without_an_outcome_is_not_submitted_again(
+    tmp_path: Path, play: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_campaign(tmp_path)
+    jobs, _ = play([JobState("FORGOTTEN")])
+    with pytest.raises(FourminError, match="without an outcome of any run") as caught:
+        shown(tmp_path)
+    assert caught.value.why == "no campaign was registered"
+    assert len(jobs) == 1

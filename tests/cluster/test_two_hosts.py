@@ -1,0 +1,129 @@
+"""`fourmin run --launcher torchrun` on two hosts, which are network namespaces of this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import psutil
+import pytest
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "two_hosts.py"
+RUN = ["-m", "fourmin", "run", "--launcher", "torchrun", "--nodes", "2", "--procs-per-node", "1"]
+CPU = ["--set", "device=cpu"]
+
+
+@pytest.fixture(scope="module")
+def testbed() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("two_hosts", BENCHMARK)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def hosts(testbed: ModuleType) -> Iterator[tuple[str, str]]:
+    try:
+        with testbed.two_hosts(1000) as made:
+            yield made
+    except testbed.UnavailableError as error:
+        pytest.skip(f"two hosts cannot be built here: {error}")
+
+
+def on(host: str, command: list[str], folder: Path, shell: bool = False) -> subprocess.Popen[str]:
+    inside = ["bash", "-c", command[0]] if shell else [sys.executable, *command]
+    return subprocess.Popen(
+        ["ip", "netns", "exec", host, *inside],
+        env={**os.environ, "XDG_STATE_HOME": str(folder), "COLUMNS": "400"}, cwd=folder,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+
+
+def children(pid: int) -> list[int]:
+    """Children of a host's part: torchrun's agent, once it is started."""
+    return [child.pid for child in psutil.Process(pid).children()]
+
+
+class TwoHosts:
+    """The command on the first host, and on the second what it printed for it."""
+
+    def __init__(self, hosts: tuple[str, str], folder: Path, *options: str) -> None:
+        results = ["--results-dir", str(folder / "results")]
+        self.command = on(hosts[0], [*RUN, *CPU, *options, *results], folder)
+        line = self.wait_for("fourmin.launch.node")
+        assert "10.203.74.1" in line
+        self.other = on(hosts[1], [f"exec env {line.strip()} --name second-host"], folder, True)
+        self.folder = folder
+
+    def wait_for(self, text: str) -> str:
+        assert self.command.stderr is not None
+        told = []
+        for line in self.command.stderr:
+            told.append(line)
+            if text in line:
+                return line
+        raise AssertionError("".join(told))
+
+    @property
+    def campaign(self) -> Path:
+        (found,) = (self.folder / "results").glob("*digits-*")
+        return found
+
+
+def test_a_lost_host_is_named_before_anything_has_started(
+    hosts: tuple[str, str], tmp_path: Path
+) -> None:
+    run = TwoHosts(hosts, tmp_path, "--practice", "--runs", "1")
+    # Its agent is there: both nodes have joined and were found fit.
+    while not children(run.other.pid):
+        time.sleep(0.02)
+    run.other.kill()
+    _, errors = run.command.communicate(timeout=60)
+    assert run.command.returncode == 2, errors
+    assert "second-host" in errors
+    kinds = [json.loads(e)["kind"] for e in (run.campaign / "ledger.jsonl").open()]
+    assert "run-start" not in kinds
+
+
+@pytest.mark.slow
+def test_two_hosts_converge_and_validate(hosts: tuple[str, str], tmp_path: Path) -> None:
+    run = TwoHosts(hosts, tmp_path)
+    output, errors = run.command.communicate(timeout=600)
+    assert run.command.returncode == 0, errors
+    assert "checked: valid" in output
+    assert run.other.wait(20) == 0
+    result = json.loads((run.campaign / "run-1" / "result.json").read_bytes())
+    assert (result["status"], result["configuration"]["nodes"]) == ("converged", 2)
+    assert result["clocks"]["node_offset_ms"][1] == pytest.approx(0, abs=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["node", "agent"])
+def test_a_host_that_dies_in_training_ends_the_run_with_its_name(
+    hosts: tuple[str, str], tmp_path: Path, part: str
+) -> None:
+    run = TwoHosts(hosts, tmp_path, "--practice", "--runs", "1")
+    run.wait_for("epoch 2  accuracy")
+    began = time.monotonic()
+    if part == "node":
+        run.other.kill()
+    else:
+        for child in children(run.other.pid):
+            os.kill(child, signal.SIGKILL)
+    _, errors = run.command.communicate(timeout=120)
+    assert time.monotonic() - began < 60
+    assert run.command.returncode in (2, 3), errors
+    assert "node second-host" in errors
+    kinds = [json.loads(e)["kind"] for e in (run.campaign / "ledger.jsonl").open()]
+    assert "run-start" in kinds
