@@ -103,6 +103,7 @@ def _replayable(claimed: Configuration, gpus: int) -> Configuration:
         # Groups of several nodes cannot be formed on one; the sum is the same.
         allreduce=claimed.allreduce if claimed.nodes == 1 else "native",
         group_size=claimed.group_size if claimed.nodes == 1 else 0,
+        checkpoints=False,
         max_steps=8,
     )
 
@@ -134,6 +135,7 @@ def _replay(
             data_dir=data_dir.resolve(),
             manifest=manifest.resolve(),
             events_log=folder / "events.log",
+            checkpoints=folder / "checkpoints",
             control_socket=folder / "control",
             scratch=folder,
         )

@@ -127,6 +127,8 @@ class Configuration:
 
     # Evaluation schedule and execution.
     eval_offset: int = 0
+    checkpoints: bool = True
+    """Whether a checkpoint is written beside training after each evaluation."""
     threads: int = 1
     step: str = "eager"
     max_steps: int | None = None

@@ -130,6 +130,9 @@ class _Follower:
         elif kind == "run-starting":
             self._slot = Slot(event["run"], event["seed"])
             self._observer.run_starting(self._slot, event["attempt"])
+        elif kind == "run-restarting":
+            told = event["restart"], event["epoch"], event["why"]
+            self._observer.run_restarting(self._slot, *told)
         elif kind == "record":
             record = Record(
                 line=0,

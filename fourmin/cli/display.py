@@ -67,6 +67,11 @@ class Progress:
         elif record.key == keys.EVAL_ACCURACY and isinstance(record.value, (int, float)):
             self.accuracy = float(record.value)
 
+    def restart(self, epoch: int) -> None:
+        """The run goes on after `epoch`, in new workers."""
+        self.epoch = epoch
+        self.phase = "restarting"
+
     @property
     def elapsed(self) -> float:
         """Seconds since the run's intent."""
@@ -109,6 +114,11 @@ class Display:
     def run_starting(self, slot: Slot, attempt: int) -> None:
         """The workers of a run are about to be started."""
         self._progress = Progress(slot.run, attempt)
+
+    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
+        """The run was cut off and goes on after `epoch`, its clock running."""
+        if self._progress is not None:
+            self._progress.restart(epoch)
 
     def record(self, slot: Slot, record: Record) -> None:
         """The event log has one more record."""
@@ -175,6 +185,11 @@ class PlainDisplay(Display):
         again = f"  attempt {attempt}" if attempt > 1 else ""
         self._console.print(f"run {slot.run}/{self._runs}  seed {slot.seed}{again}")
 
+    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
+        """Say what happened, and from where the run goes on."""
+        super().run_restarting(slot, restart, epoch, why)
+        self._console.print(f"run {slot.run}/{self._runs}  {_restarting(restart, epoch, why)}")
+
     def record(self, slot: Slot, record: Record) -> None:
         """Say what an evaluation gave."""
         super().record(slot, record)
@@ -200,6 +215,7 @@ class LiveDisplay(Display):
     """A live view on a terminal: finished runs above, the one under way below."""
 
     def __init__(self, console: Console) -> None:
+        self._console = console
         self._opened = False
         self._console = console
         self._live = Live(
@@ -226,6 +242,11 @@ class LiveDisplay(Display):
         """Say what starts."""
         super().campaign_opened(campaign)
         self._opened = True
+
+    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
+        """Say, above the view, what happened and from where the run goes on."""
+        super().run_restarting(slot, restart, epoch, why)
+        self._console.print(f"run {slot.run}/{self._runs}  {_restarting(restart, epoch, why)}")
 
     def _render(self) -> RenderableType:
         if not self._opened:
@@ -274,6 +295,11 @@ class JsonDisplay(Display):
         super().run_starting(slot, attempt)
         self._say("run-starting", run=slot.run, attempt=attempt, seed=slot.seed)
 
+    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
+        """What happened, and from where the run goes on."""
+        super().run_restarting(slot, restart, epoch, why)
+        self._say("run-restarting", run=slot.run, restart=restart, epoch=epoch, why=why)
+
     def record(self, slot: Slot, record: Record) -> None:
         """The record as logged."""
         super().record(slot, record)
@@ -301,6 +327,11 @@ class JsonDisplay(Display):
     @staticmethod
     def _say(event: str, **data: Any) -> None:
         print(json.dumps({"event": event, **data}), flush=True)  # noqa: T201 - this is the output
+
+
+def _restarting(restart: int, epoch: int, why: str) -> str:
+    where = f"the checkpoint after epoch {epoch}" if epoch else "the start of training"
+    return f"{printable(why)}; restart {restart}, from {where}, with the clock running"
 
 
 def _bar(share: float, width: int = 16) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fourmin.config import Configuration
 from fourmin.errors import FourminError
 from fourmin.launch import Choice, Launcher, Surroundings, load_launcher
+from fourmin.launch.execute import MAX_RESTARTS
 from fourmin.launch.site import Site
 from fourmin.plan import Request, resolve_configuration
 
@@ -26,6 +27,7 @@ class Placement:
     site_file: Path | None = None
     address: str = ""
     runs_per_job: int | None = None
+    max_restarts: int = MAX_RESTARTS
 
     def load(self, name: str, display: Display | None = None) -> Launcher:
         """The launcher of a name; what it has to say goes to `display`."""
@@ -66,6 +68,7 @@ class Placement:
         values: dict[str, Any] = {
             "--site": self.site_file,
             "--runs-per-job": self.runs_per_job,
+            "--max-restarts": self.max_restarts,
             "--data-dir": request.data_dir,
             "--stage": request.stage,
         }

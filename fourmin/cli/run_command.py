@@ -117,6 +117,10 @@ def run(
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write scalars for TensorBoard there.")
     ] = None,
+    max_restarts: Annotated[
+        int,
+        typer.Option(min=0, help="How often a run whose workers failed goes on."),
+    ] = 3,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
@@ -142,6 +146,7 @@ def run(
         site_file=site,
         address=address,
         runs_per_job=runs_per_job,
+        max_restarts=max_restarts,
     )
     request = Request(
         preset=preset,
@@ -261,7 +266,14 @@ def _execute(
             placement.tell(choice, display)
             with display:
                 observer = Observers(*watchers)
-                summary = execute(campaign, materials, launcher, observer, placement.runs_per_job)
+                summary = execute(
+                    campaign,
+                    materials,
+                    launcher,
+                    observer,
+                    placement.max_restarts,
+                    placement.runs_per_job,
+                )
     if summary is None:
         display.note(f"more runs remain: fourmin run --resume {folder}")
         return

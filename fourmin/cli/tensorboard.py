@@ -78,6 +78,9 @@ class TensorBoard:
         self._close()
         self._try(lambda: self._begin(f"run-{slot.run}{again}"))
 
+    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
+        """Nothing: what is trained again stands at the same steps once more."""
+
     def record(self, slot: Slot, record: Record) -> None:
         """Write the scalars of a record that has any."""
         scalars: dict[str, Any] = {}

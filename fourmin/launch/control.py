@@ -111,17 +111,17 @@ class ControlClient:
         self._send("ready")
         self._go.wait()
 
-    def fail(self, summary: str, details: str) -> None:
-        """Say why this worker ends early."""
+    def fail(self, summary: str, details: str, *, final: bool) -> None:
+        """Say why this worker ends early; `final` where trying again cannot help."""
         self._leaving = True
-        self._send("failed", summary=summary, details=details[-20_000:])
+        self._send("failed", summary=summary, details=details[-20_000:], final=final)
 
     def finish(self) -> None:
         """Say that this worker has done its work."""
         self._leaving = True
         self._send("finished")
 
-    def _send(self, kind: str, **data: str) -> None:
+    def _send(self, kind: str, **data: str | bool) -> None:
         message = {"kind": kind, "rank": self._rank, "pid": os.getpid(), **data}
         try:
             self._socket.sendall(json.dumps(message).encode() + b"\n")

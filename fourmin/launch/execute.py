@@ -1,12 +1,14 @@
 """Runs a registered campaign, slot by slot, and writes its ledger: the only writer there is.
 
 Each slot goes through the same steps: intent, workers, start (once rank 0 has asked for it),
-the workers' event log, result from that log, outcome. Whatever ends a run early, the log says
-so, the result is made from it, and the ledger has both.
+the workers' event log, result from that log, outcome. A run that is cut off goes on in the same
+log, its clock running. Where it cannot, the log says so, the result is made from it, and the
+ledger has both.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +19,9 @@ from typing import Any, Protocol
 from fourmin.errors import INTERRUPTED, NOT_CONVERGED, FourminError
 from fourmin.launch import Launcher
 from fourmin.launch.job import Job
-from fourmin.launch.watch import Watch
-from fourmin.ledger.campaign import EVENTS_FILE, Campaign, Slot
+from fourmin.launch.restart import look_at
+from fourmin.launch.watch import Failure, Watch
+from fourmin.ledger.campaign import CHECKPOINTS_FOLDER, EVENTS_FILE, Campaign, Slot
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.records import Record
@@ -36,6 +39,9 @@ class Observer(Protocol):
 
     def run_starting(self, slot: Slot, attempt: int) -> None:
         """The workers of a run are about to be started."""
+
+    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
+        """The workers of a run that was cut off are about to go on after `epoch`."""
 
     def record(self, slot: Slot, record: Record) -> None:
         """The event log has one more record."""
@@ -60,6 +66,11 @@ class Observers:
         for observer in self._observers:
             observer.run_starting(slot, attempt)
 
+    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
+        """The workers of a run that was cut off are about to go on after `epoch`."""
+        for observer in self._observers:
+            observer.run_restarting(slot, restart, epoch, why)
+
     def record(self, slot: Slot, record: Record) -> None:
         """The event log has one more record."""
         for observer in self._observers:
@@ -81,11 +92,16 @@ class Materials:
     stage: Path | None = None
 
 
+MAX_RESTARTS = 3
+"""How often a command starts the workers of a run again when some of them fail."""
+
+
 def execute(
     campaign: Campaign,
     materials: Materials,
     launcher: Launcher,
     observer: Observer,
+    max_restarts: int = MAX_RESTARTS,
     most_runs: int | None = None,
 ) -> Mapping[str, Any] | None:
     """Run every slot that has no outcome yet, then close the campaign; returns the summary.
@@ -93,10 +109,11 @@ def execute(
     With `most_runs`, at most so many; None is returned, and the campaign left open, where more
     remain.
 
-    The caller holds the campaign's lock. A slot that was started before and has no outcome is
-    recorded as aborted and not run again. Raises FourminError when workers fail (exit code 2
-    before the run's start, 3 after it) or on an interrupt (130); what was written stays, and
-    the campaign can be resumed.
+    The caller holds the campaign's lock. A slot that was started before and has no outcome goes
+    on from its last checkpoint, its clock running; so does one whose workers fail, at most
+    `max_restarts` times. Raises FourminError when workers fail beyond that (exit code 2 before the
+    run's start, 3 after it) or on an interrupt (130); what was written stays, and the campaign
+    can be resumed.
     """
     observer.campaign_opened(campaign)
     ran = 0
@@ -105,11 +122,8 @@ def execute(
             continue
         if ran == most_runs:
             return None
-        if slot.started:
-            reason = "the campaign was interrupted"
-            observer.run_finished(slot, _record_outcome(campaign, slot, slot.attempts, reason))
-            continue
-        _run_slot(campaign, slot, materials, launcher, observer)
+        with _interrupts_told(campaign, slot):
+            _SlotRun(campaign, slot, materials, launcher, observer).run(max_restarts)
         ran += 1
     summary = summarize(campaign.plan, campaign.digest, campaign.head, read_results(campaign))
     campaign.close(summary)
@@ -125,59 +139,119 @@ def read_results(campaign: Campaign) -> list[dict[str, Any]]:
     ]
 
 
-def _run_slot(
-    campaign: Campaign,
-    slot: Slot,
-    materials: Materials,
-    launcher: Launcher,
-    observer: Observer,
-) -> None:
-    attempt = campaign.intend(slot)
-    observer.run_starting(slot, attempt)
+_EARLIER = Failure("the campaign was interrupted", "")
+"""What ended the workers of a slot that another command had started."""
 
-    def start() -> None:
-        campaign.start(slot, attempt)
-        slot.started = True
 
-    with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
-        job = _job(campaign, slot, attempt, materials, Path(scratch))
-        with _interrupts_recorded(campaign, slot, attempt, observer):
-            failure = Watch(job, start, lambda record: observer.record(slot, record)).until_the_end(
-                launcher
+class _SlotRun:
+    """One slot on its way to an outcome, through as many launches as that takes."""
+
+    def __init__(
+        self,
+        campaign: Campaign,
+        slot: Slot,
+        materials: Materials,
+        launcher: Launcher,
+        observer: Observer,
+    ) -> None:
+        self._campaign, self._slot, self._materials = campaign, slot, materials
+        self._launcher, self._observer = launcher, observer
+
+    def run(self, max_restarts: int) -> None:
+        """Record an outcome. Raises FourminError where workers failed once too often."""
+        slot = self._slot
+        self._attempt = slot.attempts if slot.started else self._campaign.intend(slot)
+        self._observer.run_starting(slot, self._attempt)
+        left = max_restarts
+        if slot.started:
+            failure: Failure | None = _EARLIER
+            left += 1  # to go on where another command ended
+        else:
+            failure = self._launch()
+        while failure is not None and slot.started:
+            stands = look_at(self._campaign.run_folder(slot.run))
+            if stands.whole:
+                failure = None
+            elif failure.final or stands.epoch is None or not left:
+                break
+            else:
+                left -= 1
+                failure = self._restart(stands.epoch, failure)
+        if failure is not None and not slot.started:
+            raise FourminError(
+                f"run {slot.run} could not start: {failure.summary}",
+                failure.details,
+                f"put it right, then: fourmin run --resume {self._campaign.folder}",
             )
-    if failure is None:
-        observer.run_finished(slot, _record_outcome(campaign, slot, attempt, None))
-        return
-    if not slot.started:
-        raise FourminError(
-            f"run {slot.run} could not start: {failure.summary}",
-            failure.details,
-            f"put it right, then: fourmin run --resume {campaign.folder}",
+        summary = None if failure is None else failure.summary
+        result = _record_outcome(self._campaign, slot, self._attempt, summary)
+        self._observer.run_finished(slot, result)
+        if failure is not None and failure is not _EARLIER:
+            raise FourminError(
+                f"run {slot.run} failed and counts as not converged: {failure.summary}",
+                failure.details,
+                f"fourmin run --resume {self._campaign.folder} goes on with the next run",
+                exit_code=NOT_CONVERGED,
+            )
+
+    def _restart(self, epoch: int, failure: Failure) -> Failure | None:
+        number = self._campaign.restart(self._slot, self._attempt)
+        self._observer.run_restarting(self._slot, number, epoch, failure.summary)
+        return self._launch(number, epoch)
+
+    def _launch(self, restart: int = 0, epoch: int = 0) -> Failure | None:
+        """Start the workers and wait for their end."""
+        with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
+            job = self._job(Path(scratch))
+            job = dataclasses.replace(job, restart=restart, restart_epoch=epoch)
+            watch = Watch(job, self._start, self._record)
+            return watch.until_the_end(self._launcher)
+
+    def _start(self) -> None:
+        self._campaign.start(self._slot, self._attempt)
+        self._slot.started = True
+
+    def _record(self, record: Record) -> None:
+        self._observer.record(self._slot, record)
+
+    def _job(self, scratch: Path) -> Job:
+        campaign, plan = self._campaign, self._campaign.plan
+        folder = campaign.run_folder(self._slot.run).resolve()
+        return Job(
+            configuration=campaign.configuration,
+            ruleset=plan["ruleset"],
+            run=self._slot.run,
+            attempt=self._attempt,
+            seed=self._slot.seed,
+            campaign=campaign.digest,
+            practice=campaign.practice,
+            submitter=plan["submitter"],
+            system_name=plan["system"],
+            system=self._materials.system,
+            system_digest=plan["system_digest"],
+            package_digest=plan["package_digest"],
+            dataset=plan["dataset"],
+            data_dir=self._materials.data_dir.resolve(),
+            manifest=self._materials.manifest.resolve(),
+            events_log=folder / EVENTS_FILE,
+            checkpoints=folder / CHECKPOINTS_FOLDER,
+            control_socket=scratch / "control",
+            scratch=scratch,
+            stage=None if self._materials.stage is None else self._materials.stage.resolve(),
         )
-    observer.run_finished(slot, _record_outcome(campaign, slot, attempt, failure.summary))
-    raise FourminError(
-        f"run {slot.run} failed and counts as not converged: {failure.summary}",
-        failure.details,
-        f"fourmin run --resume {campaign.folder} goes on with the next run",
-        exit_code=NOT_CONVERGED,
-    )
 
 
 @contextmanager
-def _interrupts_recorded(
-    campaign: Campaign, slot: Slot, attempt: int, observer: Observer
-) -> Iterator[None]:
-    """Turn Ctrl-C into an outcome in the ledger and the error that ends the command."""
+def _interrupts_told(campaign: Campaign, slot: Slot) -> Iterator[None]:
+    """Turn Ctrl-C into the error that ends the command; a run that had started may go on."""
     try:
         yield
     except KeyboardInterrupt:
-        if slot.started:
-            result = _record_outcome(campaign, slot, attempt, "interrupted by the user")
-            observer.run_finished(slot, result)
         raise FourminError(
             f"interrupted in run {slot.run}",
-            f"it {'counts as not converged' if slot.started else 'had not started'}; "
-            "nothing that was written is lost",
+            "its clock runs on until it is resumed; without that it counts as not converged"
+            if slot.started
+            else "it had not started; nothing that was written is lost",
             f"fourmin run --resume {campaign.folder}",
             exit_code=INTERRUPTED,
         ) from None
@@ -196,28 +270,3 @@ def _record_outcome(
     result = run_result(read_log(events))
     campaign.finish(slot, attempt, result["status"], result)
     return result
-
-
-def _job(campaign: Campaign, slot: Slot, attempt: int, materials: Materials, scratch: Path) -> Job:
-    plan = campaign.plan
-    return Job(
-        configuration=campaign.configuration,
-        ruleset=plan["ruleset"],
-        run=slot.run,
-        attempt=attempt,
-        seed=slot.seed,
-        campaign=campaign.digest,
-        practice=campaign.practice,
-        submitter=plan["submitter"],
-        system_name=plan["system"],
-        system=materials.system,
-        system_digest=plan["system_digest"],
-        package_digest=plan["package_digest"],
-        dataset=plan["dataset"],
-        data_dir=materials.data_dir.resolve(),
-        manifest=materials.manifest.resolve(),
-        events_log=(campaign.run_folder(slot.run) / EVENTS_FILE).resolve(),
-        control_socket=scratch / "control",
-        scratch=scratch,
-        stage=None if materials.stage is None else materials.stage.resolve(),
-    )

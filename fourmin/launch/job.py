@@ -12,6 +12,7 @@ from typing import Any
 from fourmin.config import Configuration
 
 JOB_VARIABLE = "FOURMIN_JOB"
+_PATHS = ("data_dir", "manifest", "events_log", "checkpoints", "control_socket", "scratch")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Job:
     data_dir: Path
     manifest: Path
     events_log: Path
+    checkpoints: Path
+    """The folder for checkpoints; made when there is one."""
     control_socket: Path
     scratch: Path
     """A folder that is removed after the run."""
@@ -41,6 +44,10 @@ class Job:
     """Each node's clock against the command's, where there are several nodes."""
     stage: Path | None = None
     """A folder of each node to which the dataset is copied at the start of the run."""
+    restart: int = 0
+    """Number of this restart of the attempt; 0 when it starts."""
+    restart_epoch: int = 0
+    """The epoch whose checkpoint a restart goes on from; 0: from the start of training."""
 
     @property
     def path(self) -> Path:
@@ -69,7 +76,7 @@ class Job:
         """The job that `to_json` gave."""
         fields = dict(data)
         fields["configuration"] = Configuration.from_json(fields["configuration"])
-        for name in ("data_dir", "manifest", "events_log", "control_socket", "scratch"):
+        for name in _PATHS:
             fields[name] = Path(fields[name])
         fields["stage"] = None if fields["stage"] is None else Path(fields["stage"])
         return cls(**fields)

@@ -21,17 +21,22 @@ POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an attempt ended early: one line, and what was said beside it."""
+    """Why an attempt ended early: one line, and what was said beside it.
+
+    `final` where the same would happen again.
+    """
 
     summary: str
     details: str
+    final: bool = False
 
 
 class Watch:
-    """One attempt: its workers' messages, its event log, and how it ended.
+    """One launch of an attempt: its workers' messages, its event log, and how it ended.
 
     `on_ready` is called once, when rank 0 asks whether the clock may start, and answered when it
-    returns; `on_record` for every record that the event log gains.
+    returns; after a restart nobody asks. `on_record` is called for every record that the event
+    log gains.
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class Watch:
             return Failure(
                 f"worker {message.rank}{where}: {message.data['summary']}",
                 str(message.data["details"]),
+                final=bool(message.data["final"]),
             )
         if message is not None:
             return Failure(
@@ -117,11 +123,14 @@ class Watch:
 
 
 class LogTail:
-    """Reads an event log that is being written: whole lines only, each once."""
+    """Reads an event log that is being written: whole lines only, each once.
+
+    What a log holds when the tail is made, from before a restart, is left out.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offset = 0
+        self._offset = path.stat().st_size if path.exists() else 0
 
     def new_records(self) -> list[Record]:
         """The records that were added since the last call."""

@@ -30,6 +30,8 @@ LEDGER_FILE = "ledger.jsonl"
 SUMMARY_FILE = "summary.json"
 RESULT_FILE = "result.json"
 EVENTS_FILE = "events.log"
+CHECKPOINTS_FOLDER = "checkpoints"
+"""In the folder of a run that is under way; it is gone once the run has an outcome."""
 PENDING = ".pending"
 
 
@@ -87,6 +89,7 @@ class Slot:
     seed: int
     attempts: int = 0
     started: bool = False
+    restarts: int = 0
     status: str | None = None
 
 
@@ -236,6 +239,8 @@ class Campaign:
                 slot.attempts += 1
             elif entry.kind == "run-start":
                 slot.started = True
+            elif entry.kind == "run-restart":
+                slot.restarts += 1
             elif entry.kind == "run-result":
                 slot.status = str(entry.data["status"])
         return slots
@@ -263,6 +268,26 @@ class Campaign:
         """Record, and make durable, that the first batch of `slot` is about to be read."""
         self._append("run-start", {"run": slot.run, "attempt": attempt})
 
+    def restart(self, slot: Slot, attempt: int) -> int:
+        """Record that `slot`, which was cut off after its start, is about to go on.
+
+        Returns the restart's number, from 1. What its log holds by now is vouched for, so that
+        nothing of it can be taken away later.
+        """
+        events = (self.run_folder(slot.run) / EVENTS_FILE).read_bytes()
+        slot.restarts += 1
+        self._append(
+            "run-restart",
+            {
+                "run": slot.run,
+                "attempt": attempt,
+                "restart": slot.restarts,
+                "events_bytes": len(events),
+                "events_sha256": sha256_hex(events),
+            },
+        )
+        return slot.restarts
+
     def finish(self, slot: Slot, attempt: int, status: str, result: Mapping[str, Any]) -> None:
         """Record the outcome of `slot`: result.json, and the SHA-256 of it and of events.log."""
         folder = self.run_folder(slot.run)
@@ -279,9 +304,11 @@ class Campaign:
             },
         )
         self._settle(folder / RESULT_FILE)
+        self._drop_checkpoints()
 
     def close(self, summary: Mapping[str, Any]) -> None:
         """Record the benchmark result and end the ledger."""
+        self._drop_checkpoints()
         data = json_bytes(summary)
         write_durably(self.folder / (SUMMARY_FILE + PENDING), data)
         self._append("campaign-close", {"summary_sha256": sha256_hex(data)})
@@ -290,6 +317,7 @@ class Campaign:
 
     def abandon(self, reason: str) -> None:
         """Give the campaign up, visibly: it ends here and counts as failed."""
+        self._drop_checkpoints()
         self._append("campaign-abandon", {"reason": reason})
         self.remember()
 
@@ -313,6 +341,11 @@ class Campaign:
     def remember(self) -> None:
         """Tell this machine's memory of campaigns the present head."""
         remember(KnownCampaign(self.digest, self.benchmark, self.practice, self.head))
+
+    def _drop_checkpoints(self) -> None:
+        """Remove the checkpoints of all runs: none is under way."""
+        for folder in self.folder.glob(f"run-*/{CHECKPOINTS_FOLDER}"):
+            shutil.rmtree(folder, ignore_errors=True)
 
     @staticmethod
     def _settle(path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from fourmin.errors import FourminError
 from fourmin.ledger import chain
 from fourmin.ledger.campaign import (
     CAMPAIGN_FILE,
+    CHECKPOINTS_FOLDER,
     EVENTS_FILE,
     LEDGER_FILE,
     PENDING,
@@ -30,6 +31,7 @@ from fourmin.ledger.history import History, RunHistory
 from fourmin.log import keys
 from fourmin.log.reader import EventLog, read_log
 from fourmin.log.records import Record
+from fourmin.log.restarts import Restart, counted
 from fourmin.log.timeline import Timeline
 from fourmin.results.folder import MAX_FILE_BYTES, Contents, Fault, JsonFile, read_bytes
 from fourmin.results.run_result import run_result
@@ -109,6 +111,11 @@ class RunView:
         """The log's timeline."""
         return None if self.log is None else Timeline.from_log(self.log)
 
+    @property
+    def restarts(self) -> tuple[Restart, ...]:
+        """Where the log says that the run went on after it was cut off."""
+        return () if self.timeline is None else self.timeline.restarts
+
     @cached_property
     def facts(self) -> Mapping[str, Any]:
         """What result.json must say, made from the log; all None without a log."""
@@ -145,6 +152,11 @@ class RunView:
         records = () if self.log is None else self.log.records
         end = self.aborted_at
         return records if end is None else tuple(r for r in records if r.line < end)
+
+    @cached_property
+    def counted(self) -> Sequence[Record]:
+        """The body without the epochs that a restart trained again."""
+        return counted(self.body)
 
     @property
     def whole(self) -> bool:
@@ -184,7 +196,12 @@ class CampaignView:
     def load(cls, folder: Path, path: str, contents: Contents) -> CampaignView:
         """Read the files that a campaign has, each once and within its limit."""
         files: dict[str, bytes | None] = {}
-        faults = list(contents.faults)
+        # Nobody looks into checkpoints, so they may be as deep as they like.
+        faults = [
+            fault
+            for fault in contents.faults
+            if not (fault.kind == "too-deep" and is_checkpoints(fault.path))
+        ]
         for name in contents.files:
             files[name] = None
             if _kind(name) in ("lock", "unknown", "temporary"):
@@ -304,6 +321,12 @@ class CampaignView:
     def _document(self, name: str, schema: str) -> Document | None:
         file = self._json(name)
         return None if file is None else Document(file, schema, self.ruleset)
+
+
+def is_checkpoints(folder: str) -> bool:
+    """Whether a folder, relative to the campaign's, is where a run keeps its checkpoints."""
+    run, _, name = folder.partition("/")
+    return name == CHECKPOINTS_FOLDER and RUN_FOLDER.match(run) is not None
 
 
 def find_benchmark(ruleset: JSON, name: JSON) -> Benchmark | None:

@@ -117,6 +117,7 @@ STEP_NUM = "step_num"
 SAMPLES_COUNT = "samples_count"
 STATUS = "status"
 TENSOR = "tensor"
+BOOT = "boot"
 
 # Values of `status`.
 SUCCESS = "success"
@@ -136,6 +137,8 @@ STEP_LOSS = "step_loss"
 COMMUNICATION = "communication"
 CLOCKS = "clocks"
 ENERGY = "energy"
+CHECKPOINT = "checkpoint"
+RUN_RESTART = "run_restart"
 ABORT = "abort"
 FOURMIN_KEYS = (
     CONFIGURATION,
@@ -151,6 +154,8 @@ FOURMIN_KEYS = (
     COMMUNICATION,
     CLOCKS,
     ENERGY,
+    CHECKPOINT,
+    RUN_RESTART,
     ABORT,
 )
 

@@ -10,6 +10,7 @@ from fourmin.canonical import JSON
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
 from fourmin.log.records import MLL, MLLOG, MLP, Record
+from fourmin.log.restarts import Restart, counted, restarts_in
 
 _ORDERED_KEYS = frozenset(
     (
@@ -81,6 +82,9 @@ class ClockSample:
 class Timeline:
     """Typed access to an event log. Build it with `Timeline.from_log`.
 
+    Epochs that a restart trained again are left out everywhere but in `log`, `backward_steps` and
+    `clock_samples`.
+
     Keys are those of `fourmin.log.keys`; v0.5's names are found under the later ones. Where a
     key occurs more often than it should, every occurrence stays in `all(key)` and `count(key)`.
     """
@@ -95,6 +99,8 @@ class Timeline:
     conflicts: dict[str, tuple[JSON, ...]]
     """Hyperparameters that were logged with several values: the distinct ones, in file order."""
     backward_steps: tuple[BackwardStep, ...]
+    restarts: tuple[Restart, ...]
+    """Where this project's run went on after it was cut off."""
     _by_key: dict[str, list[Record]] = field(repr=False)
 
     @classmethod
@@ -107,7 +113,7 @@ class Timeline:
         accuracies: list[tuple[Record, _OpenInterval | None]] = []
         aliases = {MLP: keys.V05_ALIASES, MLL: keys.V06_ALIASES}
         ordered: list[tuple[str, Record]] = []
-        for record in log.records:
+        for record in counted(log.records):
             name = record.key
             if record.dialect != MLLOG:
                 name = aliases[record.dialect].get(name, name)
@@ -137,6 +143,7 @@ class Timeline:
             hyperparameters=hyperparameters,
             conflicts=conflicts,
             backward_steps=tuple(_backward_steps(log.records)),
+            restarts=restarts_in(log.records),
             _by_key=by_key,
         )
 

@@ -30,8 +30,9 @@ def run_result(log: EventLog) -> dict[str, Any]:
     `status` is `converged` when the run ended of itself with the target reached, `not-converged`
     when it ended of itself without, `aborted` when anything else ended it. `minutes` is the time
     from run_start to run_stop; `images_per_second` counts the images trained on against the time
-    between epoch_start and epoch_stop, without evaluation. `clocks` is there where the log has it.
-    A value that the log does not give is None; nothing is raised for a broken log.
+    between epoch_start and epoch_stop, without evaluation. `restarts`, where there were any, tells
+    when, after which epoch, and how much of the time was lost; `clocks` is there where the log has
+    it. A value that the log does not give is None; nothing is raised for a broken log.
     """
     timeline = Timeline.from_log(log)
     campaign = _mapping(timeline.value(keys.CAMPAIGN))
@@ -78,6 +79,7 @@ def run_result(log: EventLog) -> dict[str, Any]:
         "configuration": configuration,
         "hyperparameters": timeline.hyperparameters,
         "system": timeline.value(keys.SYSTEM),
+        **({"restarts": _restarts(timeline)} if timeline.restarts else {}),
         **({"clocks": timeline.value(keys.CLOCKS)} if timeline.count(keys.CLOCKS) else {}),
     }
 
@@ -86,6 +88,18 @@ def _status(timeline: Timeline) -> str:
     if timeline.count(keys.ABORT) or not timeline.count(keys.RUN_STOP):
         return ABORTED
     return CONVERGED if timeline.status == keys.SUCCESS else NOT_CONVERGED
+
+
+def _restarts(timeline: Timeline) -> list[dict[str, Any]]:
+    return [
+        {
+            "restart": restart.number,
+            "epoch": restart.epoch,
+            "minutes": _minutes_between(timeline.run_start_ms, restart.time_ms),
+            "lost_minutes": _minutes_between(0, restart.lost_ms),
+        }
+        for restart in timeline.restarts
+    ]
 
 
 def _throughput(timeline: Timeline) -> float | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fourmin.ledger.history import RunHistory
 from fourmin.ledger.view import RunView
 from fourmin.log import keys
+from fourmin.log.timeline import ClockSample
 from fourmin.rules.compare import number
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
@@ -14,6 +16,8 @@ LARGEST_GAP_MS = 1000
 DRIFT_MS = 250
 DRIFT_SHARE = 0.001
 """Wall and monotonic clock may part by DRIFT_MS and this share of the time (NTP slews half)."""
+GO_MS = 10_000
+"""From the ledger's run-start to init_stop: an answer to rank 0 and a barrier."""
 SKEW_MS = 1000
 SKEW_BETWEEN_NODES_MS = 60_000
 """Between the clocks that write the ledger and the log: one machine's, or two machines'."""
@@ -51,7 +55,8 @@ def clocks_agree(run: RunView) -> Iterator[Problem]:
 
     What it checks
         Every record carries both. From the first record on they advance together, within 250 ms
-        and a thousandth of the time; the monotonic clock never runs backwards.
+        and a thousandth of the time; the monotonic clock never runs backwards. A run that was
+        restarted on another machine, or after a boot, has another monotonic clock from there on.
     Why it is bad
         Whoever sets the wall clock back in the middle of a run shortens it.
     Example
@@ -62,15 +67,20 @@ def clocks_agree(run: RunView) -> Iterator[Problem]:
     if run.timeline is None or run.log is None:
         return
     samples = {sample.line: sample for sample in run.timeline.clock_samples}
-    first = before = None
+    start = run.timeline.first(keys.RUN_START)
+    boot: object = None if start is None else start.metadata.get(keys.BOOT)
+    boots = {restart.line: restart.boot for restart in run.restarts}
+    bounds: dict[object, tuple[ClockSample, ClockSample]] = {}
     for record in run.body:
         sample = samples.get(record.line)
         if sample is None:
             yield Problem(run.log_path, f"{record.key} without monotonic_ms", record.line)
             return
-        if first is None or before is None:
-            first = before = sample
-            continue
+        if record.line in boots:
+            # A restart that does not say where it went on is compared with nothing before it.
+            boot = boots[record.line] or f"restart in line {record.line}"
+        key = boot if isinstance(boot, str) else None
+        first, before = bounds.get(key, (sample, sample))
         wall = sample.time_ms - first.time_ms
         monotonic = sample.monotonic_ms - first.monotonic_ms
         if sample.monotonic_ms < before.monotonic_ms:
@@ -84,7 +94,7 @@ def clocks_agree(run: RunView) -> Iterator[Problem]:
                 record.line,
             )
             return
-        before = sample
+        bounds[key] = first, sample
 
 
 @rule("CLK003", "gap-before-start", ERROR, RUN)
@@ -115,8 +125,9 @@ def ledger_and_log_times(run: RunView) -> Iterator[Problem]:
     """The ledger's records fall where the log's events say they must.
 
     What it checks
-        The intent comes before the log's first record, run-start before init_stop, run-result
-        after the log's last record; within a second on one node, a minute on several.
+        The intent comes before the log's first record, run-start shortly before init_stop, each
+        run-restart between the records before it and its own, run-result after the log's last
+        record; within a second on one node, a minute on several.
     Why it is bad
         A log that was made before its intent is an attempt that was picked afterwards.
     Example
@@ -144,11 +155,49 @@ def ledger_and_log_times(run: RunView) -> Iterator[Problem]:
             run.log_path,
             f"init_stop {start.time_ms - init_stop:g} ms before the ledger's run-start",
         )
+    elif init_stop is not None and start is not None and init_stop > start.time_ms + skew + GO_MS:
+        yield Problem(
+            run.log_path,
+            f"init_stop {init_stop - start.time_ms:g} ms after the ledger's run-start",
+        )
+    yield from _restart_times(run, history, skew)
     if result is not None and result.time_ms < times[-1] - skew:
         yield Problem(
             run.log_path,
             f"the log ends {times[-1] - result.time_ms:g} ms after the ledger's run-result",
         )
+
+
+def _restart_times(run: RunView, history: RunHistory, skew: float) -> Iterator[Problem]:
+    """Whether the ledger's restarts lie between what was logged before and after them."""
+    recorded = {
+        told: entry.time_ms
+        for entry in history.restarts
+        if type(told := entry.data.get("restart")) is int
+    }
+    points = {
+        restart.line: recorded.get(restart.number)
+        for restart in run.restarts
+        if restart.number is not None
+    }
+    before: float | None = None
+    for record in run.body:
+        told = points.get(record.line)
+        if told is not None and record.time_ms is not None:
+            if record.time_ms < told - skew:
+                yield Problem(
+                    run.log_path,
+                    f"{told - record.time_ms:g} ms before its run-restart in the ledger",
+                    record.line,
+                )
+            if before is not None and before > told + skew:
+                yield Problem(
+                    run.log_path,
+                    f"the record before it {before - told:g} ms after its run-restart in the "
+                    "ledger",
+                    record.line,
+                )
+        before = record.time_ms if record.time_ms is not None else before
 
 
 @rule("CLK005", "long-initialization", ERROR, RUN)
@@ -189,16 +238,20 @@ def epoch_clock(run: RunView) -> Iterator[Problem]:
     """
     if run.timeline is None:
         return
-    images, milliseconds = {}, {}
-    for interval in run.timeline.epoch_intervals:
-        if interval.start_ms is not None and interval.stop_ms is not None:
-            milliseconds[interval.epoch] = interval.stop_ms - interval.start_ms
-    for record in run.timeline.all(keys.EPOCH_STOP):
-        images[number(record.metadata.get(keys.EPOCH_NUM))] = number(
-            record.metadata.get(keys.SAMPLES_COUNT)
-        )
-    for record in run.timeline.all(keys.TRACKED_STATS):
+    images: dict[float | None, float | None] = {}
+    started: dict[float | None, float | None] = {}
+    milliseconds: dict[float | None, float] = {}
+    for record in run.body:  # also epochs that a restart trained again: their time counts
         epoch = number(record.metadata.get(keys.EPOCH_NUM))
+        if record.key == keys.EPOCH_START:
+            started[epoch] = record.time_ms
+        elif record.key == keys.EPOCH_STOP:
+            images[epoch] = number(record.metadata.get(keys.SAMPLES_COUNT))
+            begun = started.get(epoch)
+            if begun is not None and record.time_ms is not None:
+                milliseconds[epoch] = record.time_ms - begun
+        if record.key != keys.TRACKED_STATS:
+            continue
         stats = record.value if isinstance(record.value, dict) else {}
         throughput, count = number(stats.get("throughput")), images.get(epoch)
         if throughput is None or throughput <= 0:

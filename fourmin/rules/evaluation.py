@@ -12,8 +12,8 @@ from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
 
 def _epochs_done(run: RunView) -> int:
-    """Epochs that ended before any abort."""
-    return sum(record.key == keys.EPOCH_STOP for record in run.body)
+    """Epochs that ended before any abort, each once."""
+    return sum(record.key == keys.EPOCH_STOP for record in run.counted)
 
 
 def _steps_used_up(run: RunView, epochs: int) -> bool:
@@ -126,7 +126,7 @@ def stops_at_target(run: RunView) -> Iterator[Problem]:
     target = benchmark.quality_target
     crossing = run.timeline.first_reaching(target)
     if crossing is not None:
-        later = [r for r in run.body if r.line > crossing.line and r.key == keys.EPOCH_START]
+        later = [r for r in run.counted if r.line > crossing.line and r.key == keys.EPOCH_START]
         for record in later[:1]:
             yield Problem(
                 run.log_path,

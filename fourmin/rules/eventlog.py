@@ -65,7 +65,8 @@ def strict_log(run: RunView) -> Iterator[Problem]:
 
     What it checks
         Every byte belongs to a line with one record: all six fields with their types, an integer
-        time, strict JSON, a line feed. Only the line that a kill cut off may be otherwise.
+        time, strict JSON, a line feed. Only a line that a kill cut off, the last one or the one
+        before a restart, may be otherwise.
     Why it is bad
         What a reader has to skip or guess at can hide a second record.
     Example
@@ -75,7 +76,7 @@ def strict_log(run: RunView) -> Iterator[Problem]:
     """
     if run.log is None:
         return
-    cut_off = set()
+    cut_off = {restart.line - 1 for restart in run.restarts}
     if run.aborted_at is not None:
         cut_off.add(run.aborted_at - 1)
     elif not run.complete and run.events is not None:
@@ -93,8 +94,8 @@ def event_counts(run: RunView) -> Iterator[Problem]:
     What it checks
         One record each of the submission, campaign, system, package, configuration, dataset,
         seed, sample counts, batch, optimizer and initial-weights keys before init_stop; one
-        run_start and run_stop; one step_loss, data_order_digest and communication in a run that
-        ended of itself; at most one energy.
+        run_start and run_stop, also in a run that was restarted; one step_loss,
+        data_order_digest and communication in a run that ended of itself; at most one energy.
     Why it is bad
         Of two values a reader takes the first and another the last.
     Example
@@ -104,8 +105,8 @@ def event_counts(run: RunView) -> Iterator[Problem]:
     """
     if run.log is None:
         return
-    counts = Counter(record.key for record in run.body)
-    lines = {record.key: record.line for record in run.body}
+    counts = Counter(record.key for record in run.counted)
+    lines = {record.key: record.line for record in run.counted}
     for key in (*SETUP, *ON_THE_CLOCK, *AFTERWARDS, *WHERE_THERE_IS_A_METER):
         needed = run.whole or (key in SETUP and counts[keys.INIT_STOP] > 0)
         needed = needed and key not in WHERE_THERE_IS_A_METER
@@ -122,7 +123,8 @@ def event_order(run: RunView) -> Iterator[Problem]:
     What it checks
         init_start, the setup keys, init_stop, run_start; then for each epoch from 1 epoch_start,
         epoch_stop and, where it is evaluated, eval_start, eval_accuracy, eval_stop of the same
-        epoch; run_stop; and after an abort nothing but its run_stop.
+        epoch; run_stop; and after an abort nothing but its run_stop. A run_restart, anywhere
+        between run_start and run_stop, is followed by the epoch after the one it names.
     Why it is bad
         An accuracy after run_stop, or training before run_start, is outside the time that is
         counted.
@@ -151,6 +153,8 @@ _PHASES = {
     ),
     keys.STEP_LOSS: 4,
     keys.TRACKED_STATS: 4,
+    keys.CHECKPOINT: 4,
+    keys.RUN_RESTART: 4,
     keys.RUN_STOP: 5,
     **dict.fromkeys((*AFTERWARDS, *WHERE_THERE_IS_A_METER, keys.CLOCKS), 6),
 }
@@ -170,7 +174,7 @@ def _phases(run: RunView) -> Iterator[Problem]:
 def _epochs(run: RunView) -> Iterator[Problem]:
     """The intervals of the epochs, as a state machine."""
     follow = {
-        keys.EPOCH_START: (None, keys.EPOCH_STOP, keys.EVAL_STOP),
+        keys.EPOCH_START: (None, keys.EPOCH_STOP, keys.EVAL_STOP, keys.RUN_RESTART),
         keys.EPOCH_STOP: (keys.EPOCH_START,),
         keys.EVAL_START: (keys.EPOCH_STOP,),
         keys.EVAL_ACCURACY: (keys.EVAL_START,),
@@ -179,7 +183,10 @@ def _epochs(run: RunView) -> Iterator[Problem]:
     }
     before: str | None = None
     epoch = 0
+    points = {restart.line: restart.epoch for restart in run.restarts}
     for record in run.body:
+        if record.line in points:
+            before, epoch = keys.RUN_RESTART, points[record.line] or 0
         if record.key not in follow:
             continue
         if before not in follow[record.key]:

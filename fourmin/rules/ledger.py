@@ -43,8 +43,8 @@ def ledger_order(campaign: CampaignView) -> Iterator[Problem]:
     Example
         run-start of run 3, then a second run-intent of run 3.
     How to put it right
-        Let `fourmin run` write the ledger. A run that was cut off after its start counts as not
-        converged.
+        Let `fourmin run` write the ledger. A run that was cut off after its start goes on with
+        `--resume`, its clock running, or counts as not converged.
     """
     if LEDGER in campaign.files:
         for contradiction in campaign.history.contradictions:

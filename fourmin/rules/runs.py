@@ -152,8 +152,8 @@ def unfinished_campaign(campaign: CampaignView) -> Iterator[Problem]:
     Example
         The machine was switched off in the middle of run 3.
     How to put it right
-        `fourmin run --resume CAMPAIGN` goes on with it; a run that had started counts as not
-        converged.
+        `fourmin run --resume CAMPAIGN` goes on with it; a run that had started goes on from its
+        last checkpoint, its clock running.
     """
     history = campaign.history
     if history.opening is None or history.ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fourmin.ledger.view import CampaignView, Document
+from fourmin.ledger.view import CampaignView, Document, is_checkpoints
 from fourmin.results.estimates import is_estimate
 from fourmin.results.schema import schema_errors
 from fourmin.rules.rule import CAMPAIGN, ERROR, Problem, rule
@@ -76,7 +76,8 @@ def unexpected_file(campaign: CampaignView) -> Iterator[Problem]:
 
     What it checks
         The names in the folder and in its `run-<i>` folders. Known beside the five kinds of
-        result files are the lock files, and files that an interrupted write left.
+        result files are the lock files, files that an interrupted write left and, while the
+        campaign goes on, the checkpoints of a run.
     Why it is bad
         A log under another name is an attempt that no record tells of.
     Example
@@ -89,6 +90,8 @@ def unexpected_file(campaign: CampaignView) -> Iterator[Problem]:
             yield Problem(campaign.where(name), "a file that does not belong to a campaign")
     runs = {run.path for run in campaign.runs}
     for folder in campaign.folders:
+        if is_checkpoints(folder) and not campaign.history.ended:
+            continue
         if campaign.where(folder) not in runs:
             yield Problem(campaign.where(folder), "a folder that does not belong to a campaign")
 

@@ -1,4 +1,4 @@
-"""What a run says of itself before the clock starts: MLPerf's keys and this project's own."""
+"""What a run says of itself before and after its clock: MLPerf's keys and this project's own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from fourmin.config import Configuration
 from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
+from fourmin.training.comm.fusion import ReductionCounters
 from fourmin.training.optim.schedule import LearningRateSchedule
 
 OWN = keys.FOURMIN_NAMESPACE
@@ -109,3 +110,34 @@ def _optimizer_keys(configuration: Configuration, schedule: LearningRateSchedule
         keys.SGD_OPT_MOMENTUM: configuration.momentum,
         keys.SGD_OPT_WEIGHT_DECAY: configuration.weight_decay,
     }
+
+
+def log_communication(
+    log: EventLogWriter,
+    counters: ReductionCounters,
+    exposed_ms: NDArray[np.float64],
+    steps: int,
+) -> None:
+    """What the choice of algorithm and buckets did; all but the skew is of rank 0.
+
+    `exposed_ms` has a row for each rank and a column for each step since the last restart; `steps`
+    are those of the whole run. All ranks leave a reduction together, so the rank that came last
+    waited least: the skew of a step is the difference of the longest and the shortest wait. It
+    needs no common clock.
+    """
+    skew = exposed_ms.max(axis=0) - exposed_ms.min(axis=0)
+    sent = sum(counters.bucket_bytes) if len(exposed_ms) > 1 else 0
+    log.point(
+        keys.COMMUNICATION,
+        {
+            "algorithms": list(counters.bucket_algorithms),
+            "bucket_bytes": list(counters.bucket_bytes),
+            "buckets": len(counters.bucket_bytes),
+            "bytes": steps * sent,
+            "exposed_ms_median": float(np.median(exposed_ms[0])),
+            "exposed_ms_p95": float(np.percentile(exposed_ms[0], 95)),
+            "skew_ms_median": float(np.median(skew)),
+            "skew_ms_p95": float(np.percentile(skew, 95)),
+        },
+        namespace=OWN,
+    )

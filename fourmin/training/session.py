@@ -2,7 +2,8 @@
 
 The order is the rule: everything that does not need the data happens between init_start and
 init_stop; a barrier; the command records the start; run_start; and only then is the dataset
-touched. Rank 0 alone writes the event log.
+touched. Rank 0 alone writes the event log. A run that was cut off goes on in the same log, from its
+last checkpoint, and all that takes is on the clock.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
 from fourmin.ruleset import load_ruleset
+from fourmin.system.boot import boot_digest
 from fourmin.training.comm import process_group
 from fourmin.training.comm.agreement import (
     assert_known_sum,
@@ -46,7 +48,15 @@ from fourmin.training.models.init import initialize, weights_digest
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.optim.schedule import LearningRateSchedule
 from fourmin.training.precision import Precision
-from fourmin.training.run_log import OWN, log_clocks, log_hyperparameters, log_submission
+from fourmin.training.resume import Checkpoints
+from fourmin.training.run_log import (
+    OWN,
+    log_clocks,
+    log_communication,
+    log_hyperparameters,
+    log_submission,
+)
+from fourmin.training.state import ORDER, State, pack, shared, unpack
 from fourmin.training.step import EagerStep
 
 LOGGED_STEPS = 8
@@ -88,8 +98,16 @@ class Session:
         )
         try:
             assert_known_sum()
-            self._log = EventLogWriter(self._job.events_log) if self._place.rank == 0 else None
-            self._initialize()
+            again = self._job.restart > 0
+            self._log = (
+                EventLogWriter(self._job.events_log, resume=again)
+                if self._place.rank == 0
+                else None
+            )
+            if again:
+                self._restart()
+            else:
+                self._initialize()
             self._train()
         finally:
             process_group.destroy()
@@ -99,18 +117,14 @@ class Session:
     # Before the clock.
 
     def _initialize(self) -> None:
-        config, log = self._config, self._log
+        log = self._log
         if log:
             log_submission(log, self._job)
             log.start(keys.INIT_START, None)
             log_hyperparameters(log, self._job, self._schedule)
-        self._build()
-        self._warm_up()
-        initialize(self._model, self._job.seed, config.initialization, config.zero_last_gamma)
+        self._prepare()
         digest = weights_digest(self._model)
         assert_same_on_all_ranks("the initial weights", digest)
-        # Dropout is the only random thing left; each rank draws its own.
-        torch.manual_seed((self._job.seed << 16) + self._place.rank)
         if log:
             log.point(keys.INITIAL_WEIGHTS_DIGEST, digest, namespace=OWN)
         self._barrier()
@@ -120,6 +134,19 @@ class Session:
         self._started_ns = time.time_ns()
         if log:
             log.end(keys.INIT_STOP, None)
+        self._energy.start()
+        if log:
+            log.start(keys.RUN_START, None, boot=boot_digest())
+
+    def _prepare(self) -> None:
+        """Model, optimizer and step, with the initial weights; nothing is compiled after it."""
+        config = self._config
+        self._build()
+        self._warm_up()
+        initialize(self._model, self._job.seed, config.initialization, config.zero_last_gamma)
+        self._checkpoints = Checkpoints(
+            self._job.checkpoints, self._place, self._log, writes=self._is_saved()
+        )
 
     def _build(self) -> None:
         config, place = self._config, self._place
@@ -146,10 +173,11 @@ class Session:
 
     def _new_step(self) -> None:
         """An optimizer and a step without history."""
+        self._optimizer = build_optimizer(self._model, self._config)
         self._step = build_step(
             self._config.step,
             self._model,
-            build_optimizer(self._model, self._config),
+            self._optimizer,
             self._reducer,
             self._precision,
             self._schedule,
@@ -183,20 +211,33 @@ class Session:
 
     # On the clock.
 
+    def _restart(self) -> None:
+        """Go on after the epoch that the job names, in the log that the run began."""
+        job, log = self._job, self._log
+        if log:
+            again = {"restart": job.restart, "epoch": job.restart_epoch}
+            log.point(keys.RUN_RESTART, again, namespace=OWN, boot=boot_digest())
+            log.sync()
+        self._prepare()
+        if job.restart_epoch:
+            self._go_on_after(job.restart_epoch)
+        self._barrier()
+        self._started_ns = time.time_ns()
+
     def _train(self) -> None:
         config, log = self._config, self._log
-        self._energy.start()
-        if log:
-            log.start(keys.RUN_START, None)
         self._open_data()
         reached = False
-        for epoch in range(1, config.max_epochs + 1):
+        for epoch in range(self._job.restart_epoch + 1, config.max_epochs + 1):
             self._train_epoch(epoch)
             last = self._steps_left() == 0
-            if last or self._benchmark.evaluates_after(epoch, config.eval_offset):
+            evaluated = last or self._benchmark.evaluates_after(epoch, config.eval_offset)
+            if evaluated:
                 reached = self._evaluate(epoch) >= self._benchmark.quality_target
             if reached or last:
                 break
+            if evaluated and epoch < config.max_epochs:
+                self._checkpoints.save(epoch, self._state)
         if log:
             log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
         joules = self._energy.stop()
@@ -206,10 +247,11 @@ class Session:
             log_clocks(log, self._job, started, exposed)
             log.point(keys.DATA_ORDER_DIGEST, self._order.hexdigest(), namespace=OWN,
                       samples_count=self._order.count)  # fmt: skip
-            self._log_communication(log, exposed)
+            log_communication(log, self._reducer.counters, exposed, self._attempted)
         self._energy.log(log, joules)
         if log:
             log.sync()
+        self._checkpoints.close()
 
     def _open_data(self) -> None:
         job, place = self._job, self._place
@@ -234,6 +276,9 @@ class Session:
         log = self._log
         if log:
             log.start(keys.EPOCH_START, None, epoch_num=epoch)
+        # Dropout is the only random thing that is left. Each rank draws its own, anew in each
+        # epoch, so that a restart draws the same.
+        torch.manual_seed((epoch << 48) + (self._job.seed << 16) + self._place.rank)
         began = time.perf_counter()
         losses: list[Tensor] = []
         consumed: list[Tensor] = []
@@ -291,10 +336,10 @@ class Session:
     def _evaluate(self, epoch: int) -> float:
         log = self._log
         average_bn_statistics(self._model)
-        assert_same_on_all_ranks(
-            f"the weights after epoch {epoch}", tensor_digest(self._model.parameters())
-        )
+        digest = tensor_digest(self._model.parameters())
+        assert_same_on_all_ranks(f"the weights after epoch {epoch}", digest)
         if log:
+            log.point(keys.WEIGHTS_DIGEST, digest, namespace=OWN, epoch_num=epoch)
             log.start(keys.EVAL_START, None, epoch_num=epoch)
         correct, counted = evaluate(
             self._model, self._loader.evaluate(), self._precision, self._eval_samples
@@ -310,6 +355,30 @@ class Session:
             )
             log.end(keys.EVAL_STOP, None, epoch_num=epoch)
         return accuracy
+
+    def _is_saved(self) -> bool:
+        """Whether the run can come to an epoch after which it is evaluated and goes on."""
+        config = self._config
+        evaluated = self._benchmark.scheduled(config.max_epochs - 1, config.eval_offset)
+        whole = None if config.max_steps is None else config.max_steps / self._steps_per_epoch
+        return config.checkpoints and any(whole is None or epoch < whole for epoch in evaluated)
+
+    def _state(self) -> State:
+        return pack(self._model, self._optimizer, self._step, self._order)
+
+    def _go_on_after(self, epoch: int) -> None:
+        """Become, on all ranks, what the checkpoint after `epoch` holds."""
+        saved = self._checkpoints.load(epoch)
+        if saved is not None:
+            parts = [bytes(part) for part in saved[ORDER].tolist()]
+            self._order.go_on(
+                self._job.seed, self._train_samples, self._config.global_batch_size, parts
+            )
+        state = shared(saved, self._state(), self._place)
+        unpack(state, self._model, self._optimizer, self._step)
+        self._attempted = epoch * self._steps_per_epoch
+        digest = tensor_digest(self._model.parameters())
+        assert_same_on_all_ranks("the weights of the checkpoint", digest)
 
     # Small collectives.
 
@@ -344,30 +413,6 @@ class Session:
         rows = [torch.empty_like(own) for _ in range(self._place.world_size)]
         dist.all_gather(rows, own)
         return torch.stack(rows).cpu().numpy()
-
-    def _log_communication(self, log: EventLogWriter, exposed: NDArray[np.float64]) -> None:
-        """Log what the choice of algorithm and buckets did; all but the skew is of rank 0.
-
-        All ranks leave a reduction together, so the rank that came last waited least: the skew
-        of a step is the difference of the longest and the shortest wait. It needs no common clock.
-        """
-        counters = self._reducer.counters
-        skew = exposed.max(axis=0) - exposed.min(axis=0)
-        sent = sum(counters.bucket_bytes) if self._place.world_size > 1 else 0
-        log.point(
-            keys.COMMUNICATION,
-            {
-                "algorithms": list(counters.bucket_algorithms),
-                "bucket_bytes": list(counters.bucket_bytes),
-                "buckets": len(counters.bucket_bytes),
-                "bytes": self._attempted * sent,
-                "exposed_ms_median": float(np.median(exposed[0])),
-                "exposed_ms_p95": float(np.percentile(exposed[0], 95)),
-                "skew_ms_median": float(np.median(skew)),
-                "skew_ms_p95": float(np.percentile(skew, 95)),
-            },
-            namespace=OWN,
-        )
 
 
 def _finite(values: list[float]) -> list[float | None]:

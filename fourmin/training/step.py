@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -69,3 +70,13 @@ class EagerStep:
             self.performed += 1
         self._precision.update(finite)
         return loss_sum, exposed
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep beside weights and optimizer; plain numbers."""
+        unscaled = {"loss_scale": 1.0, "good_steps": 0, "skipped_steps": 0}
+        return {"performed": self.performed, **unscaled, **self._precision.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a `state_dict`."""
+        self.performed = int(state["performed"])
+        self._precision.load_state_dict(state)

@@ -23,11 +23,15 @@ def main() -> None:
 
         Session(job, control).run()
     except FourminError as error:
-        control.fail(error.what, "\n".join(p for p in (error.why, error.next_step) if p))
+        from fourmin.training.comm.base import CommunicationError
+
+        told = "\n".join(p for p in (error.why, error.next_step) if p)
+        # A peer may have died, or a link; anything else would come out the same again.
+        control.fail(error.what, told, final=not isinstance(error, CommunicationError))
         _leave(1)
     except BaseException as error:
         traceback.print_exc()
-        control.fail(f"{type(error).__name__}: {error}", traceback.format_exc())
+        control.fail(f"{type(error).__name__}: {error}", traceback.format_exc(), final=False)
         _leave(1)
     control.finish()
     _leave(0)

@@ -103,6 +103,28 @@ def test_json_lines_end_with_the_result(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[-1] == {"campaign": str(folder), "minutes": summary["minutes"], "valid": True}
 
 
+def test_every_display_says_that_a_run_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign = Campaign(make_campaign(tmp_path, killed_in=2))
+    slot = campaign.slots()[1]
+    plain, live = console(), console()
+    for display in (
+        displays.PlainDisplay(plain), displays.LiveDisplay(live), displays.JsonDisplay()
+    ):  # fmt: skip
+        display.campaign_opened(campaign)
+        display.run_starting(slot, 1)
+        display.run_restarting(slot, 1, 0, "the campaign was interrupted")
+        display.run_restarting(slot, 2, 6, "worker 1 (process 7) died \x1b[2J")
+    for window in (plain, live):
+        text = window.file.getvalue()  # type: ignore[attr-defined]
+        assert "interrupted; restart 1, from the start of training, with the clock running" in text
+        assert "restart 2, from the checkpoint after epoch 6, with the clock running" in text
+        assert "\x1b[2J" not in text
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (last["event"], last["run"], last["epoch"]) == ("run-restarting", 2, 6)
+
+
 def test_the_display_suits_the_options() -> None:
     assert type(displays.choose_display(as_json=False, quiet=True)) is displays.Display
     assert type(displays.choose_display(as_json=False, quiet=False)) is displays.PlainDisplay

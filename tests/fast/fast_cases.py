@@ -30,6 +30,7 @@ class Trained:
     step: Any
     precision: Precision
     reducer: GradientReducer
+    optimizer: Lars
 
 
 def rate(step: int) -> float:
@@ -60,13 +61,13 @@ def make(
     place = Precision(precision, device, loss_scale, 50)
     arguments = (model, optimizer, reducer, place, rate, 0.1)
     if kind == "eager":
-        return Trained(model, EagerStep(*arguments), place, reducer)
+        return Trained(model, EagerStep(*arguments), place, reducer, optimizer)
     from fourmin.training.fast.step import FastStep
 
     step = FastStep(
         *arguments, total_steps=TOTAL_STEPS, growth_interval=50, world_size=world_size, **options
     )
-    return Trained(model, step, place, reducer)
+    return Trained(model, step, place, reducer, optimizer)
 
 
 class Learnable:

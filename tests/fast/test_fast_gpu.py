@@ -6,7 +6,9 @@ import pytest
 import torch
 from fast_cases import Learnable, Trained, make
 
+from fourmin.training.data.order import OrderDigest
 from fourmin.training.evaluate import evaluate
+from fourmin.training.state import pack, unpack
 
 pytestmark = [
     pytest.mark.gpu,
@@ -130,3 +132,23 @@ def test_alexnet_runs_as_a_graph(device: torch.device) -> None:
     early, late = losses["fast"][:5], losses["fast"][-5:]
     assert sum(late) < sum(early), losses["fast"]
     assert abs(sum(losses["fast"][-5:]) - sum(losses["eager"][-5:])) / 5 < 0.4
+
+
+def test_what_a_step_has_come_to_moves_to_a_new_one(device: torch.device) -> None:
+    """Weights, statistics, momentum, steps performed and the loss scale, as a restart does it."""
+    one, other = (make("fast", "resnet8", device, "fp16", loss_scale=2.0**24) for _ in range(2))
+    data = Learnable(device, 16)
+    for _ in range(20):
+        one.step([data.batch(32)])
+    other.step([data.batch(32)])  # captured, and then forgotten
+    state = pack(one.model, one.optimizer, one.step, OrderDigest())
+    unpack(state, other.model, other.optimizer, other.step)
+    assert other.step.performed == one.step.performed
+    assert other.precision.loss_scale == one.precision.loss_scale
+    assert other.precision.skipped_steps == one.precision.skipped_steps > 0
+    for _ in range(5):
+        batch = data.batch(32)
+        expected = one.step([batch])[0].item()
+        assert other.step([batch])[0].item() == pytest.approx(expected, rel=0.02)
+    for trained in (one, other):
+        trained.reducer.close()

@@ -31,5 +31,6 @@ def job(tmp_path: Path) -> Iterator[Job]:
             campaign=sha256_hex(b"{}"), practice=True, submitter="finish", system_name="x",
             system={}, system_digest="", package_digest=package_digest(), dataset={},
             data_dir=tmp_path, manifest=manifest, events_log=campaign / "run-1" / "events.log",
-            control_socket=tmp_path / "control", scratch=tmp_path,
+            checkpoints=campaign / "run-1" / "checkpoints", control_socket=tmp_path / "control",
+            scratch=tmp_path,
         )  # fmt: skip

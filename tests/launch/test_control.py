@@ -21,7 +21,7 @@ from fourmin.launch.control import ControlClient
 client = ControlClient(Path(sys.argv[1]), int(sys.argv[2]))
 what = sys.argv[3]
 if what == "ask": client.ask_to_start(); client.finish()
-if what == "fail": client.fail("out of luck", "the details")
+if what == "fail": client.fail("out of luck", "the details", final=True)
 if what == "sleep": time.sleep(60)
 """
 

@@ -30,6 +30,9 @@ class Watcher:
     def run_starting(self, slot: Any, attempt: int) -> None:
         self.told.append(("starting", (slot.run, attempt)))
 
+    def run_restarting(self, slot: Any, restart: int, epoch: int, why: str) -> None:
+        self.told.append(("restarting", (slot.run, restart, epoch, why)))
+
     def record(self, slot: Any, record: Any) -> None:
         self.told.append((record.key, slot.run))
 
@@ -53,12 +56,14 @@ def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
     )
 
 
-def run(request: Request, launcher: ActingLauncher) -> tuple[Campaign, Watcher, Any]:
+def run(
+    request: Request, launcher: ActingLauncher, max_restarts: int = 3
+) -> tuple[Campaign, Watcher, Any]:
     prepared = prepare(request)
     campaign = Campaign.create(request.results_dir, prepared.plan)
     watcher = Watcher()
     with CampaignLock(campaign.folder):
-        summary = execute(campaign, prepared.materials, launcher, watcher)
+        summary = execute(campaign, prepared.materials, launcher, watcher, max_restarts)
     return campaign, watcher, summary
 
 
@@ -101,7 +106,7 @@ def test_a_failed_run_is_recorded_and_the_campaign_resumes_after_it(
     request_: Request, fault: str, told: str
 ) -> None:
     with pytest.raises(FourminError) as caught:
-        run(request_, ActingLauncher({2: fault}))
+        run(request_, ActingLauncher({2: fault}), max_restarts=0)
     assert caught.value.exit_code == 3
     assert f"run 2 failed and counts as not converged: {told}" in caught.value.what
     (folder,) = request_.results_dir.iterdir()
@@ -135,12 +140,84 @@ def test_a_failure_before_the_start_may_be_tried_again_and_shows(request_: Reque
     assert errors(folder) == set()
 
 
-def test_an_interrupt_ends_with_130_and_an_outcome(request_: Request) -> None:
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("vanishes", "worker 1 (process 4194305) died without a word"),
+        ("ends", "the workers ended early (the launcher's exit code is 1)"),
+    ],
+)
+def test_a_run_whose_workers_die_goes_on_in_the_same_attempt(
+    request_: Request, fault: str, told: str
+) -> None:
+    campaign, watcher, summary = run(request_, ActingLauncher({2: fault}, times=2))
+    assert kinds(campaign.folder)[5:10] == [
+        "run-intent", "run-start", "run-restart", "run-restart", "run-result",
+    ]  # fmt: skip
+    restarts = [what for kind, what in watcher.told if kind == "restarting"]
+    assert restarts == [(2, 1, 0, told), (2, 2, 0, told)]
+    assert [r["status"] for r in summary["runs"]] == ["converged"] * 3
+    result = json.loads((campaign.folder / "run-2/result.json").read_bytes())
+    assert [(r["restart"], r["epoch"]) for r in result["restarts"]] == [(1, 0), (2, 0)]
+    assert result["attempt"] == 1
+    assert errors(campaign.folder) == set()
+    # A watcher is told of each record once.
+    assert watcher.told.count(("run_restart", 2)) == 2
+    assert watcher.told.count(("run_start", 2)) == 1
+
+
+def test_after_too_many_restarts_a_run_counts_as_not_converged(request_: Request) -> None:
+    with pytest.raises(FourminError) as caught:
+        run(request_, ActingLauncher({1: "vanishes"}, times=9), max_restarts=2)
+    assert caught.value.exit_code == 3
+    (folder,) = request_.results_dir.iterdir()
+    assert kinds(folder)[2:] == [
+        "run-intent", "run-start", "run-restart", "run-restart", "run-result",
+    ]  # fmt: skip
+    assert errors(folder) == set()
+
+
+def test_an_error_that_would_come_again_is_no_reason_to_restart(request_: Request) -> None:
+    with pytest.raises(FourminError):
+        run(request_, ActingLauncher({1: "says"}))
+    (folder,) = request_.results_dir.iterdir()
+    assert kinds(folder)[2:] == ["run-intent", "run-start", "run-result"]
+
+
+def test_an_interrupt_ends_with_130_and_the_run_can_go_on(request_: Request) -> None:
     with pytest.raises(FourminError) as caught:
         run(request_, ActingLauncher({1: "interrupt"}))
     assert caught.value.exit_code == 130
+    assert "its clock runs on" in caught.value.why
     (folder,) = request_.results_dir.iterdir()
-    assert kinds(folder)[-1] == "run-result"
+    assert kinds(folder)[-1] == "run-start"
+    assert errors(folder) == set()
+    with CampaignLock(folder):
+        campaign, materials = go_on(folder, None)
+        summary = execute(campaign, materials, ActingLauncher(), Watcher(), max_restarts=0)
+    assert kinds(folder)[2:6] == ["run-intent", "run-start", "run-restart", "run-result"]
+    assert summary["runs"][0]["status"] == "converged"
+    assert errors(folder) == set()
+
+
+def test_a_run_that_ended_just_before_the_command_was_killed_needs_no_restart(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fourmin.launch.execute._record_outcome", killed)
+        with pytest.raises(FourminError):
+            run(request_, ActingLauncher())
+    (folder,) = request_.results_dir.iterdir()
+    launcher = ActingLauncher()
+    with CampaignLock(folder):
+        campaign, materials = go_on(folder, None)
+        summary = execute(campaign, materials, launcher, Watcher())
+    assert launcher.started == [2, 3]
+    assert [r["status"] for r in summary["runs"]] == ["converged"] * 3
+    assert "run-restart" not in kinds(folder)
     assert errors(folder) == set()
 
 

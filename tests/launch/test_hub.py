@@ -35,7 +35,7 @@ print("actor", rank, job.clocks is not None, flush=True)
 client = ControlClient(job.control_socket, rank)
 if rank == 0: client.ask_to_start()
 what = job.submitter if rank == 1 else "finish"
-if what == "fail": client.fail("out of luck", "the details"); sys.exit(1)
+if what == "fail": client.fail("out of luck", "the details", final=True); sys.exit(1)
 if what == "sleep" or job.submitter == "sleep": time.sleep(60)
 if what == "agent-dies": os._exit(7)
 client.finish()

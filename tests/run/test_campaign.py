@@ -62,22 +62,6 @@ def test_the_last_line_of_json_is_the_result(tmp_path: Path) -> None:
     assert {"run_start", "eval_accuracy", "run_stop"} <= {e.get("key") for e in lines}
 
 
-def test_the_same_seed_gives_the_same_bits(tmp_path: Path) -> None:
-    """Same seed, same machine: same order, weights, losses and accuracies, to the last bit."""
-    outcomes = []
-    for name in ("a", "b"):
-        process = fourmin(
-            "run", *STEPS, "--runs", "1", "--seed", "20181", "--results-dir", str(tmp_path / name),
-            state=tmp_path,
-        )  # fmt: skip
-        assert "checked: valid" in process.stdout, process.stderr
-        outcomes += results(tmp_path / name)
-    first, second = outcomes
-    assert first["seed"] == second["seed"] == 20181
-    for name in ("initial_weights_digest", "data_order_digest", "first_losses", "quality"):
-        assert first[name] == second[name]
-
-
 def test_half_precision_gradients_send_half_the_bytes(
     twice: tuple[Path, subprocess.CompletedProcess], tmp_path: Path
 ) -> None:

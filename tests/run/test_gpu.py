@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 import torch
 from images import make_tree
-from processes import fourmin
+from processes import fourmin, running
 
 pytestmark = [
     pytest.mark.gpu,
@@ -68,3 +70,19 @@ def test_every_all_reduce_trains_over_nccl(algorithm: str, tmp_path: Path) -> No
     )  # fmt: skip
     (result,) = results_of(process, tmp_path)
     assert result["configuration"]["procs_per_node"] == 2
+
+
+@pytest.mark.parametrize("step", ["eager", "fast"])
+def test_a_killed_worker_goes_on_from_its_checkpoint(step: str, tmp_path: Path) -> None:
+    options = ["--practice", "--runs", "1", "--set", f"step={step}"]
+    with running(*options, "--results-dir", str(tmp_path), state=tmp_path) as command:
+        command.wait_for(lambda e: e.get("key") == "epoch_stop" and e["metadata"]["epoch_num"] == 7)
+        os.kill(command.workers()[-1], signal.SIGKILL)
+        command.wait_for(lambda e: e["event"] == "run-restarting")
+        output, errors = command.process.communicate(timeout=200)
+    assert json.loads(output.splitlines()[-1])["valid"] is True, errors
+    (path,) = tmp_path.glob("*/run-1/result.json")
+    result = json.loads(path.read_bytes())
+    assert result["status"] == "converged"
+    (restart,) = result["restarts"]
+    assert restart["epoch"] in (4, 6)

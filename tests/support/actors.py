@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from campaign_factory import SYSTEM, Story, play_run
+from campaign_factory import SYSTEM, Story, play_restart, play_run
 
 from fourmin.config import Configuration
 from fourmin.launch.control import ControlServer
@@ -64,10 +64,14 @@ class Place:
 
 class ActingLauncher:
     """`fails_in` maps runs to how their second worker fails: `says`, `vanishes`, `before-start`,
-    `interrupt` (as Ctrl-C would) or `ends` (the launcher ends, its workers silent)."""
+    `interrupt` (as Ctrl-C would) or `ends` (the launcher ends, its workers silent). It fails in
+    the first `times` launches of the run."""
 
-    def __init__(self, fails_in: dict[int, str] | None = None, **story: Any) -> None:
+    def __init__(
+        self, fails_in: dict[int, str] | None = None, times: int = 1, **story: Any
+    ) -> None:
         self.fails_in = fails_in or {}
+        self.times = times
         self.story = Story(**story)
         self.started: list[int] = []
 
@@ -85,7 +89,8 @@ class ActingLauncher:
         read = Job.read(job.path)
         assert read.configuration == job.configuration
         self.started.append(job.run)
-        return ActingWorkers(read, self.fails_in.get(job.run), self.story)
+        fails = self.started.count(job.run) <= self.times
+        return ActingWorkers(read, self.fails_in.get(job.run) if fails else None, self.story)
 
 
 class ActingWorkers:
@@ -118,28 +123,35 @@ class ActingWorkers:
         self._lines = lines  # a line that is dropped hangs up
         fault = self._fault
         if fault == "before-start":
-            lines[1].say("failed", summary="no such library", details="a traceback")
+            lines[1].say("failed", summary="no such library", details="a traceback", final=False)
             self._code = 1
             return
         slot = Slot(self._job.run, self._job.seed)
-        with EventLogWriter(self._job.events_log) as log:
-            place = Place(self._job, lines[0].ask)
-            if fault is None:
-                play_run(log, place, slot, self._job.attempt, self._told(), RealClock())  # type: ignore[arg-type]
-                for line in lines:
-                    line.say("finished")
-                self._code = 0
-                return
-            self._story.killed_in = slot.run
-            play_run(log, place, slot, self._job.attempt, self._told(), RealClock())  # type: ignore[arg-type]
-        if fault == "says":
-            lines[1].say("failed", summary="the loss is not finite", details="it diverged")
+        with EventLogWriter(self._job.events_log, resume=self._job.restart > 0) as log:
+            self._play(log, Place(self._job, lines[0].ask), slot, None if fault is None else 2)
+        if fault is None:
+            for line in lines:
+                line.say("finished")
+            self._code = 0
+        elif fault == "says":
+            lines[1].say(
+                "failed", summary="the loss is not finite", details="it diverged", final=True
+            )
         elif fault == "vanishes":
             lines[1].hang_up()
         elif fault == "ends":
             for line in lines:
                 line.say("finished") if line.rank == 0 else None
             self._code = 1
+
+    def _play(self, log: EventLogWriter, place: Any, slot: Slot, cut_in: int | None) -> None:
+        job, story, clock = self._job, self._told(), RealClock()
+        if job.restart:
+            play_restart(
+                log, place, slot, job.restart, job.restart_epoch, story, clock, cut_in=cut_in
+            )  # type: ignore[arg-type]
+        else:
+            play_run(log, place, slot, job.attempt, story, clock, cut_in=cut_in)  # type: ignore[arg-type]
 
     def _told(self) -> Story:
         import dataclasses
@@ -156,7 +168,7 @@ class _Line:
         self._socket.connect(str(job.control_socket))
         self.say("hello")
 
-    def say(self, kind: str, **data: str) -> None:
+    def say(self, kind: str, **data: Any) -> None:
         message = {"kind": kind, "rank": self.rank, "pid": 2**22 + self.rank, **data}
         self._socket.sendall(json.dumps(message).encode() + b"\n")
 

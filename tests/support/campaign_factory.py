@@ -107,6 +107,10 @@ class Story:
     """Runs whose first attempt ends before its start."""
     killed_in: int | None = None
     """The run in which everything is killed: nothing is written after its second epoch began."""
+    restarts: Collection[Sequence[int]] = ()
+    """(run, epoch) each: the run is cut off in the epoch after `epoch`, and goes on after it."""
+    another_boot: bool = False
+    """Whether restarts are on another machine, whose monotonic clock began anew."""
     closed: bool = True
     """Whether the campaign is closed; without it, all runs have ended and nothing follows."""
     epoch_ms: float = 300.0
@@ -217,10 +221,20 @@ def _tell(campaign: Campaign, story: Story, clock: Clock) -> bool:
             slot.attempts += 1
             clock.pass_ms(50)
             attempt = campaign.intend(slot)
-        killed = slot.run == story.killed_in
+        points = [epoch for run, epoch in story.restarts if run == slot.run]
         with _log(campaign, slot, clock) as log:
-            play_run(log, campaign, slot, attempt, story, clock)
-        if killed:
+            cut = points[0] + 1 if points else None
+            play_run(log, campaign, slot, attempt, story, clock, cut_in=cut)
+        for number, epoch in enumerate(points, start=1):
+            clock.pass_ms(1500)
+            campaign.restart(slot, attempt)
+            clock.pass_ms(2500)
+            if story.another_boot:
+                clock.since_boot = 7_000_000_000
+            cut = points[number] + 1 if number < len(points) else None
+            with _log(campaign, slot, clock, resume=True) as log:
+                play_restart(log, campaign, slot, number, epoch, story, clock, cut_in=cut)
+        if slot.run == story.killed_in:
             return False
         clock.pass_ms(40)
         result = _result(campaign, slot)
@@ -228,9 +242,10 @@ def _tell(campaign: Campaign, story: Story, clock: Clock) -> bool:
     return True
 
 
-def _log(campaign: Campaign, slot: Slot, clock: Clock) -> EventLogWriter:
+def _log(campaign: Campaign, slot: Slot, clock: Clock, *, resume: bool = False) -> EventLogWriter:
     return EventLogWriter(
         campaign.run_folder(slot.run) / EVENTS_FILE,
+        resume=resume,
         wall_clock=clock.time_ns,
         monotonic=clock.monotonic_ns,
     )
@@ -298,8 +313,13 @@ def play_run(
     attempt: int,
     story: Story,
     clock: Clock,
+    *,
+    cut_in: int | None = None,
 ) -> None:
-    """What rank 0 logs in one run; `campaign.start` is called where the clock may start."""
+    """What rank 0 logs in one run; `campaign.start` is called where the clock may start.
+
+    Nothing is logged after the start of epoch `cut_in`.
+    """
     chance = random.Random(slot.seed if story.chance is None else story.chance + slot.run)
     clock.pass_ms(900 + chance.random() * 50)
     _begin(log, campaign, slot, attempt, story)
@@ -308,9 +328,41 @@ def play_run(
     campaign.start(slot, attempt)
     clock.pass_ms(1)
     log.end(keys.INIT_STOP, None)
-    log.start(keys.RUN_START, None)
+    log.start(keys.RUN_START, None, boot="0" * 16)
+    _go_to_the_end(log, campaign, slot, story, clock, chance, cut_in)
+
+
+def play_restart(
+    log: EventLogWriter,
+    campaign: Campaign,
+    slot: Slot,
+    number: int,
+    epoch: int,
+    story: Story,
+    clock: Clock,
+    *,
+    cut_in: int | None = None,
+) -> None:
+    """What rank 0 logs when it goes on after `epoch`."""
+    chance = random.Random(f"{slot.seed} {number}")
+    boot = ("1" if story.another_boot else "0") * 16
+    log.point(keys.RUN_RESTART, {"restart": number, "epoch": epoch}, namespace=OWN, boot=boot)
+    clock.pass_ms(900 + chance.random() * 50)
+    _go_to_the_end(log, campaign, slot, story, clock, chance, cut_in, done=epoch)
+
+
+def _go_to_the_end(
+    log: EventLogWriter,
+    campaign: Campaign,
+    slot: Slot,
+    story: Story,
+    clock: Clock,
+    chance: random.Random,
+    cut_in: int | None,
+    done: int = 0,
+) -> None:
     clock.pass_ms(20 + chance.random() * 10)
-    if not _train(log, campaign, slot, story, clock, chance):
+    if not _train(log, campaign, slot, story, clock, chance, cut_in, done):
         return
     log.point(
         keys.COMMUNICATION,
@@ -335,19 +387,22 @@ def _train(
     story: Story,
     clock: Clock,
     chance: random.Random,
+    cut_in: int | None,
+    done: int,
 ) -> bool:
-    """Epochs to the end; False when the run ends before it."""
+    """Epochs after `done` to the end; False when the run ends before it."""
     config = campaign.configuration
     benchmark = load_ruleset().benchmark(story.benchmark)
     goal = story.epochs if isinstance(story.epochs, int) else story.epochs[slot.run - 1]
     samples = int(campaign.plan["dataset"]["eval_samples"])
     batch = config.global_batch_size
     steps = config.steps_per_epoch(int(campaign.plan["dataset"]["train_samples"]))
-    left = config.max_steps
-    reached, taken = False, 0
-    for epoch in range(1, config.max_epochs + 1):
+    left = None if config.max_steps is None else config.max_steps - done * steps
+    reached, taken = False, done * steps * batch
+    saves = any(run == slot.run for run, _ in story.restarts)
+    for epoch in range(done + 1, config.max_epochs + 1):
         log.start(keys.EPOCH_START, None, epoch_num=epoch)
-        if epoch == 2 and slot.run == story.killed_in:
+        if epoch == cut_in or (epoch == 2 and slot.run == story.killed_in):
             return False
         if epoch == 2 and slot.run in story.aborted:
             clock.pass_ms(100)
@@ -393,6 +448,8 @@ def _train(
                 correct_count=correct,
             )
             log.end(keys.EVAL_STOP, None, epoch_num=epoch)
+            if saves and not (reached or last):
+                log.point(keys.CHECKPOINT, {"milliseconds": 2.5}, namespace=OWN, epoch_num=epoch)
         if reached or last:
             break
     log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)

@@ -32,9 +32,10 @@ from fourmin.results.run_result import run_result
 from fourmin.results.summary import summarize
 
 HEAD = ":::MLLOG "
-STEPS = ("campaign", "seeds", "logs", "results", "summary", "ledger")
+STEPS = ("campaign", "seeds", "logs", "results", "summary", "restarts", "ledger")
 """What `reseal` can recompute: the campaign's digest; the seeds from beacon and digest; digest
-and seeds in logs and intents; results and statuses; the summary; file hashes and chain."""
+and seeds in logs and intents; results and statuses; the summary; what restarts say of the log
+before them; file hashes and chain."""
 
 
 def apply(folder: Path, edits: Sequence[Mapping[str, Any]]) -> None:
@@ -194,6 +195,8 @@ def _reseal_ledger(
             if "ledger" in steps:
                 data["result_sha256"] = sha256_hex(result.read_bytes())
                 data["events_sha256"] = sha256_hex((result.parent / "events.log").read_bytes())
+        if record["kind"] == "run-restart" and "restarts" in steps:
+            _reseal_restart(folder / f"run-{run}" / "events.log", data)
         if record["kind"] == "campaign-close":
             _reseal_summary(folder, previous, digest, steps)
             if "ledger" in steps:
@@ -206,6 +209,17 @@ def _reseal_ledger(
         previous = sha256_hex(line)
         lines.append(line + b"\n")
     (folder / "ledger.jsonl").write_bytes(b"".join(lines))
+
+
+def _reseal_restart(log: Path, data: dict[str, Any]) -> None:
+    at = 0
+    for line, record in zip(log.read_bytes().splitlines(True), read_records(log), strict=True):
+        value = record["value"] or {}
+        if record["key"] == "run_restart" and value.get("restart") == data["restart"]:
+            before = log.read_bytes()[:at]
+            data.update(events_bytes=at, events_sha256=sha256_hex(before))
+            return
+        at += len(line)
 
 
 def _reseal_summary(folder: Path, head: str, digest: str, steps: Collection[str]) -> None:

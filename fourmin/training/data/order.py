@@ -123,12 +123,30 @@ class OrderDigest:
         self._hash = hashlib.sha256()
         self.count = 0
         """Samples so far."""
+        self.parts: list[bytes] = []
+        """SHA-256 of what each update added: what a checkpoint keeps, since no hash can be."""
 
     def update(self, indices: npt.ArrayLike) -> None:
         """Add samples, in order."""
-        values = np.ascontiguousarray(indices, dtype="<i8")
-        self._hash.update(values.tobytes())
-        self.count += values.size
+        data = np.ascontiguousarray(indices, dtype="<i8").tobytes()
+        self._hash.update(data)
+        self.parts.append(hashlib.sha256(data).digest())
+        self.count += len(data) // 8
+
+    def go_on(self, seed: int, n: int, global_batch_size: int, parts: Sequence[bytes]) -> None:
+        """Add the whole epochs from 1 on that were consumed before; `parts` are theirs.
+
+        Raises FourminError when what was consumed is not the order that `seed` gives.
+        """
+        for epoch, part in enumerate(parts, start=1):
+            steps = steps_per_epoch(n, global_batch_size)
+            self.update(epoch_permutation(seed, epoch, n)[: steps * global_batch_size])
+            if self.parts[-1] != part:
+                raise FourminError(
+                    f"epoch {epoch} was not trained in the order of this run's seed",
+                    "the checkpoint is of another run",
+                    "remove it: the run then goes on from the start of training",
+                )
 
     def update_from_ranks(self, consumed: Sequence[npt.ArrayLike], global_batch_size: int) -> None:
         """Add what all ranks consumed over the same whole steps, `consumed` in rank order.

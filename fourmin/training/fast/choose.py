@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import nn
@@ -20,6 +20,10 @@ from fourmin.training.step import EagerStep
 
 if TYPE_CHECKING:
     from fourmin.training.fast.step import FastStep
+
+
+Step: TypeAlias = "EagerStep | FastStep"
+"""Either step; both are called, saved and restored alike."""
 
 
 def reason_against(model: nn.Module, optimizer: Optimizer, precision: Precision) -> str | None:
@@ -58,7 +62,7 @@ def build_step(
     growth_interval: int,
     world_size: int,
     say: Callable[[str], None],
-) -> EagerStep | FastStep:
+) -> Step:
     """The step called `kind` ("eager" or "fast").
 
     Where the fast step is asked for and cannot be had, `say` gets one line with the reason, and

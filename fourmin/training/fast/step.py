@@ -16,6 +16,7 @@ is read when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -118,6 +119,16 @@ class FastStep:
         """
         self._precision = precision
         self._update.reset(precision.loss_scale)
+        self._stale = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """As `EagerStep.state_dict`; waits for the device."""
+        return self._update.read()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """As `EagerStep.load_state_dict`; weights and momentum are set before the next call."""
+        self._update.load(state)
+        self._precision.load_state_dict(state)
         self._stale = True
 
     def __call__(self, micro_batches: Sequence[MicroBatch]) -> tuple[Tensor, ExposedTime]:

@@ -131,6 +131,13 @@ class FusedUpdate:
             "skipped_steps": skipped,
         }
 
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `read` gave; the velocities are the optimizer's."""
+        counts = [int(state[name]) for name in ("performed", "skipped_steps", "good_steps")]
+        self._state.copy_(torch.tensor([*counts, 0], dtype=torch.int32))
+        value = float(state["loss_scale"])
+        self.scale.copy_(torch.tensor([value, 1.0 / value]))
+
 
 def _settings(group: Mapping[str, Any]) -> list[float]:
     adapt = group.get("adapt", False)

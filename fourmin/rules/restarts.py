@@ -1,0 +1,170 @@
+"""What a run that was cut off and went on must show: in its log and in the ledger."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from fourmin.ledger.chain import Entry
+from fourmin.ledger.view import RunView
+from fourmin.log import keys
+from fourmin.log.restarts import Restart
+from fourmin.rules.compare import number, same, short
+from fourmin.rules.rule import ERROR, NOTE, RUN, Problem, rule
+
+
+@rule("LOG008", "restart-point", ERROR, RUN)
+def restart_point(run: RunView) -> Iterator[Problem]:
+    """A restarted run goes on from a checkpoint that it made, or from the start of training.
+
+    What it checks
+        Each checkpoint follows the evaluation of its epoch. Each run_restart comes after
+        run_start, has a higher number than the one before it, and names epoch 0 or one after
+        which the log has a checkpoint that still counts: of an epoch that an earlier restart
+        went back behind, nothing does.
+    Why it is bad
+        A run that goes on from weights of elsewhere skips the training that made them.
+    Example
+        A restart after epoch 30 in a log that ends in epoch 12.
+    How to put it right
+        Restore events.log from where the run was made.
+    """
+    saved: list[int] = []
+    started, before, evaluated = False, 0, None
+    points = {restart.line: restart for restart in run.restarts}
+    for record in run.body:
+        started = started or record.key == keys.RUN_START
+        epoch = record.metadata.get(keys.EPOCH_NUM)
+        if record.key == keys.EVAL_STOP:
+            evaluated = epoch
+        elif record.key == keys.CHECKPOINT and type(epoch) is int and epoch == evaluated:
+            saved.append(epoch)
+        elif record.key == keys.CHECKPOINT:
+            what = f"a checkpoint after epoch {short(epoch)}, not right after its evaluation"
+            yield Problem(run.log_path, what, record.line)
+        if record.line not in points:
+            continue
+        restart = points[record.line]
+        if restart.number is None or restart.epoch is None:
+            yield Problem(run.log_path, "a restart without number and epoch", record.line)
+            continue
+        if not started:
+            yield Problem(run.log_path, f"{keys.RUN_RESTART} before run_start", record.line)
+        if restart.number <= before:
+            yield Problem(run.log_path, f"restart {restart.number} after {before}", record.line)
+        before = restart.number
+        while saved and saved[-1] > restart.epoch:
+            saved.pop()
+        if restart.epoch and (not saved or saved[-1] != restart.epoch):
+            yield Problem(
+                run.log_path,
+                f"restart {restart.number} after epoch {restart.epoch}, of which there is no "
+                "checkpoint",
+                record.line,
+            )
+
+
+@rule("LED014", "recorded-restart", ERROR, RUN)
+def recorded_restart(run: RunView) -> Iterator[Problem]:
+    """Every restart is in the ledger, and the log before it is as it was then.
+
+    What it checks
+        Each run_restart in the log has its run-restart in the ledger, which was written before
+        it and gives the length and the SHA-256 of the log up to there. What follows in the log
+        begins with that restart, or with a later one where its workers came to nothing.
+    Why it is bad
+        A log that can be cut or written anew at a restart can lose the time that was lost, or an
+        evaluation that came out badly.
+    Example
+        The run_restart record removed, and the times after it moved forward by an hour.
+    How to put it right
+        Restore events.log and ledger.jsonl from where the campaign ran.
+    """
+    history = run.history
+    if history is None or run.log is None or run.events is None or run.campaign is None:
+        return
+    recorded = [entry.data.get("restart") for entry in history.restarts]
+    numbers = {told for told in recorded if type(told) is int}
+    for restart in run.restarts:
+        if restart.number not in numbers:
+            yield Problem(
+                run.log_path,
+                f"no record in the ledger tells of restart {short(restart.number)}",
+                restart.line,
+            )
+    ledger = run.campaign.where("ledger.jsonl")
+    lines = [record.line for record in run.log.records]
+    hashed, at, newlines = hashlib.sha256(), 0, 0
+    for entry in history.restarts:
+        length = entry.data.get("events_bytes")
+        if type(length) is not int or not at <= length <= len(run.events):
+            yield Problem(ledger, f"a log of {short(length)} bytes at a restart", entry.line)
+            return
+        hashed.update(run.events[at:length])
+        newlines += run.events.count(b"\n", at, length)
+        at = length
+        if hashed.hexdigest() != entry.data.get("events_sha256"):
+            yield Problem(
+                run.log_path,
+                f"its first {length} bytes are not those of restart "
+                f"{short(entry.data.get('restart'))}",
+            )
+            return
+        torn = length > 0 and run.events[length - 1 : length] != b"\n"
+        following = bisect_right(lines, newlines + torn)
+        yield from _begins_with_restart(run, entry, following)
+
+
+def _begins_with_restart(run: RunView, entry: Entry, following: int) -> Iterator[Problem]:
+    records = () if run.log is None else run.log.records[following : following + 1]
+    for record in records:
+        if record.key == keys.ABORT:
+            continue
+        told = record.value.get("restart") if isinstance(record.value, dict) else None
+        wanted = number(entry.data.get("restart"))
+        reached = number(told)
+        if record.key != keys.RUN_RESTART or reached is None or wanted is None or reached < wanted:
+            yield Problem(
+                run.log_path,
+                f"{record.key} where restart {short(entry.data.get('restart'))} should follow",
+                record.line,
+            )
+
+
+@rule("RUN012", "restarted-run", NOTE, RUN)
+def restarted_run(run: RunView) -> Iterator[Problem]:
+    """The run was cut off and went on.
+
+    What it checks
+        The run_restart records in the log, and how much of the run's time was lost: from the end
+        of what counts to the restart.
+    Why it is bad
+        It is not. The clock ran through, so the result counts what was lost.
+    Example
+        A worker was killed in epoch 7; the run went on after epoch 6, 11 s later.
+    How to put it right
+        Nothing needs to be done.
+    """
+    previous: Restart | None = None
+    for restart in run.restarts:
+        if restart.epoch is None or restart.lost_ms is None:
+            continue  # restart-point tells
+        where = f"after epoch {restart.epoch}" if restart.epoch else "from the start of training"
+        yield Problem(
+            run.log_path,
+            f"restart {short(restart.number)}: it went on {where}, {restart.lost_ms / 1000:.1f} s "
+            f"were lost{_another_boot(run, previous, restart)}",
+            restart.line,
+        )
+        previous = restart
+
+
+def _another_boot(run: RunView, previous: Restart | None, restart: Restart) -> str:
+    """Whether only the wall clock tells how long it was, in words."""
+    if previous is not None:
+        before: object = previous.boot
+    else:
+        start = None if run.timeline is None else run.timeline.first(keys.RUN_START)
+        before = None if start is None else start.metadata.get(keys.BOOT)
+    return "" if same(before, restart.boot) else ", on another machine or after a boot"

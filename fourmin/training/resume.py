@@ -1,0 +1,75 @@
+"""When a checkpoint is made and how one comes back, as all ranks see it.
+
+torch.distributed.checkpoint is imported on rank 0 alone, before the clock: it takes half a second.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch.distributed as dist
+
+from fourmin.launch.restart import checkpoint_name
+from fourmin.log import keys
+from fourmin.log.writer import EventLogWriter
+from fourmin.training.comm.process_group import WorkerPlace
+from fourmin.training.state import State
+
+if TYPE_CHECKING:
+    from fourmin.training.checkpoint import CheckpointWriter
+
+
+class Checkpoints:
+    """The checkpoints of a run in `folder`. Every rank makes one of these at the same point.
+
+    Only rank 0 has a `log`. Without `writes` none is made; one can still be loaded.
+    """
+
+    def __init__(
+        self, folder: Path, place: WorkerPlace, log: EventLogWriter | None, *, writes: bool
+    ) -> None:
+        self._folder = folder
+        self._log = log
+        self._writer: CheckpointWriter | None = None
+        if not writes:
+            return
+        # NCCL moves what lies on GPUs, and a checkpoint does not.
+        group = dist.new_group([0], backend="gloo") if place.device.type == "cuda" else None
+        if log:
+            from fourmin.training.checkpoint import CheckpointWriter
+
+            # What a checkpoint goes on from must be in the log, whatever happens to the machine.
+            self._writer = CheckpointWriter(folder, log.sync, group)
+
+    def save(self, epoch: int, state: Callable[[], State]) -> None:
+        """Begin a checkpoint after `epoch`, unless the one before is still being written.
+
+        The time for which training waits is logged.
+        """
+        if self._log is None or self._writer is None or self._writer.busy:
+            return
+        began = time.perf_counter()
+        self._writer.begin(epoch, state())
+        milliseconds = (time.perf_counter() - began) * 1000
+        self._log.point(
+            keys.CHECKPOINT,
+            {"milliseconds": milliseconds},
+            namespace=keys.FOURMIN_NAMESPACE,
+            epoch_num=epoch,
+        )
+
+    def load(self, epoch: int) -> State | None:
+        """The checkpoint after `epoch` on rank 0, None elsewhere."""
+        if self._log is None:
+            return None
+        from fourmin.training.checkpoint import load_checkpoint
+
+        return load_checkpoint(self._folder / checkpoint_name(epoch))
+
+    def close(self) -> None:
+        """Wait for what is being written."""
+        if self._writer is not None:
+            self._writer.close()
