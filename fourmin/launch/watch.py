@@ -17,6 +17,7 @@ from fourmin.log.records import Record
 GRACE_SECONDS = 1.5
 """How long the other workers may take to say what they met, once one has failed."""
 POLL_SECONDS = 0.05
+LAST_WORDS_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,21 @@ class Watch:
             while launched.exit_code() is None and time.monotonic() < self._deadline:
                 self._observe()
                 self._listen(launched, POLL_SECONDS)
-            while self._listen(launched, 0):
+            # The launcher can be seen to end before its workers' last words have come.
+            patience = time.monotonic() + LAST_WORDS_SECONDS
+            while self._listen(launched, 0) or (
+                not self._settled() and time.monotonic() < patience
+            ):
                 pass
             self._observe()
         finally:
             launched.kill(self._workers)
         return self._verdict(launched)
+
+    def _settled(self) -> bool:
+        """Whether it is known how the workers ended."""
+        everyone = len(self._finished) == self._job.configuration.workers
+        return everyone or self._first_failure is not None
 
     def _observe(self) -> None:
         for record in self._tail.new_records():
