@@ -210,6 +210,32 @@ def test_an_interrupt_in_training_cancels_the_job_and_the_campaign_resumes(
     assert "checked: valid" in again.stdout
 
 
+@pytest.mark.slow
+def test_a_node_set_down_in_training_requeues_the_job_and_the_lost_time_counts(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    process = started(cluster, tmp_path, "--practice", "--runs", "1", "--max-steps", "132")
+    wait_for_note(process, "epoch 2  accuracy")
+    time.sleep(1.0)  # the checkpoint is written beside the training
+    try:
+        cluster.ask("scontrol", "update", "nodename=n3", "state=down", "reason=test")
+        wait_for_note(process, "PENDING")
+    finally:
+        cluster.ask("scontrol", "update", "nodename=n3", "state=resume")
+    output, errors = process.communicate(timeout=400)
+    assert process.returncode == 0, errors
+    assert "checked: valid" in output
+    (campaign,) = (tmp_path / "results").glob("practice-digits-*")
+    kinds = [json.loads(line)["kind"] for line in (campaign / "ledger.jsonl").open()]
+    assert kinds.count("run-intent") == 1
+    assert kinds.count("run-restart") == 1
+    result = json.loads((campaign / "run-1" / "result.json").read_bytes())
+    (restart,) = result["restarts"]
+    assert restart["epoch"] >= 2
+    assert result["minutes"] > restart["lost_minutes"] > 5 / 60
+    wait_until_no_worker(tmp_path)
+
+
 def wait_until_no_worker(state: Path, seconds: float = 20) -> None:
     """Until no process is left whose environment is this test's."""
     mark = f"XDG_STATE_HOME={state}".encode()
