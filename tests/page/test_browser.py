@@ -337,7 +337,9 @@ def test_a_result_opens_with_all_of_it_and_leads_back(browser: Any, own: str) ->
         chart.scroll_into_view_if_needed()
         chart.locator("svg").wait_for()
         tab.get_by_text("The numbers of this chart").first.click()
-        told = tab.get_by_role("region", name="Accuracy against time").locator("tbody tr").count()
+        numbers = tab.get_by_role("region", name="Accuracy against time").locator("tbody tr")
+        numbers.first.wait_for()
+        told = numbers.count()
         assert told > 10
         assert eventually(chart.locator(".mark-symbol.role-mark path").count, told)
         link = tab.get_by_role("region", name="Findings").get_by_role("link").first
