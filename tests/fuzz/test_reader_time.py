@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from speed import bound
 
 from fourmin.log.reader import read_log
 from fourmin.log.timeline import Timeline
@@ -29,7 +30,8 @@ RECORD = (
 )  # fmt: skip
 def test_a_megabyte_of_anything_takes_linear_time(piece: bytes) -> None:
     data = piece * (2**20 // len(piece))
+    allowed = bound(3)
     started = time.process_time()
     Timeline.from_log(read_log(data, strict=True))
-    assert time.process_time() - started < 3  # under 1 s on an idle machine
+    assert time.process_time() - started < allowed  # under 1 s on an idle machine
     read_log(b":::MLLOG {" + data)

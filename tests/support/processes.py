@@ -112,3 +112,19 @@ class Command:
         began = time.monotonic()
         _, errors = self.process.communicate(timeout=timeout)
         return self.process.returncode, errors, time.monotonic() - began
+
+
+def wait_until_gone(pids: list[int], seconds: float) -> None:
+    """Raise AssertionError unless these processes are gone within `seconds`."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"still there after {seconds} s: {pids}")
+
+
+def kinds(campaign: Path) -> list[str]:
+    """The kinds of a ledger's lines, in order."""
+    lines = (campaign / "ledger.jsonl").read_text().splitlines()
+    return [json.loads(line)["kind"] for line in lines]
