@@ -386,6 +386,19 @@ def _unknown_key(name: str) -> FourminError:
     )
 
 
+def requested_changes(options: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """The fields that a command's own options (None: not given) and its `--set` options change.
+
+    Raises FourminError as `parse_settings` does, and for a field that is given both ways.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    changes = parse_settings(settings)
+    twice = sorted(set(given) & set(changes))
+    if twice:
+        raise FourminError(f"{twice[0]} is given by an option and by --set: which one?")
+    return given | changes
+
+
 def _from_text(name: str, text: str) -> Any:
     declared = FIELD_TYPES[name]
     if declared is str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fourmin.config import Configuration, parse_settings
+from fourmin.config import Configuration, requested_changes
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.on_demand import ON_DEMAND
 from fourmin.datasets.report import compare_with_benchmark
@@ -75,12 +75,7 @@ def resolve_configuration(request: Request, gpus: int | None = None) -> Configur
     Raises FourminError for an unknown preset, key or value, or a batch that does not fit.
     """
     preset = load_preset(request.preset)
-    options = {name: value for name, value in request.options.items() if value is not None}
-    settings = parse_settings(request.settings)
-    twice = sorted(set(options) & set(settings))
-    if twice:
-        raise FourminError(f"{twice[0]} is given by an option and by --set: which one?")
-    changes = {**options, **settings}
+    changes: Mapping[str, Any] = requested_changes(request.options, request.settings)
     tuning = load_tuning(request.tuning) if request.tuning else None
     if tuning:
         changes = tuning.changes(changes)

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from fourmin.cli import options
+
 
 def audit(
     campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="A campaign's folder.")],
     run: Annotated[int, typer.Option(help="Which run.", min=1)] = 1,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*.")
-    ] = None,
+    data_dir: options.DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
 ) -> None:
     """Recompute initial weights and data order from the seed, and replay the first steps.

@@ -7,24 +7,19 @@ from typing import Annotated
 
 import typer
 
+from fourmin.cli import options
+
 SUBMISSIONS = Path("submissions")
 
 
 def register(
-    preset: Annotated[str, typer.Option(help="What to train; see `fourmin presets`.")],
+    preset: options.Preset,
     submitter: Annotated[str, typer.Option(help="Who submits.")],
-    system: Annotated[str, typer.Option(help="The system's name; default: its hardware.")] = "",
+    system: options.System = "",
     nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
-    procs_per_node: Annotated[
-        int | None, typer.Option(help="Worker processes on each node.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one field of the configuration."),
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*.")
-    ] = None,
+    procs_per_node: options.ProcsPerNode = None,
+    settings: options.Settings = None,
+    data_dir: options.DataDir = None,
     into: Annotated[
         Path, typer.Option(help="The folder of submissions in the shared repository.")
     ] = SUBMISSIONS,

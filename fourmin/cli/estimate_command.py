@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fourmin.cli import options
+
 if TYPE_CHECKING:
     from fourmin.config import Configuration
     from fourmin.estimate.profile import Profile
 
 
 def estimate(
-    preset: Annotated[str, typer.Option(help="What to train; see `fourmin presets`.")] = "digits",
+    preset: options.Preset = "digits",
     nodes: Annotated[int | None, typer.Option(help="Nodes; default: the preset's.")] = None,
-    procs_per_node: Annotated[
-        int | None, typer.Option(help="Worker processes on each node.")
-    ] = None,
+    procs_per_node: options.ProcsPerNode = None,
     system_profile: Annotated[
         str,
         typer.Option(
@@ -25,7 +25,7 @@ def estimate(
             help="dgx-h100, dgx-a100, xe8545-a100, l40s, p40-100gbe, or a file of your own.",
         ),
     ] = "dgx-h100",
-    precision: Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")] = None,
+    precision: options.Precision = None,
     allreduce: Annotated[
         str | None,
         typer.Option(
@@ -33,23 +33,11 @@ def estimate(
             "--tuning the fastest by these models for each size."
         ),
     ] = None,
-    group_size: Annotated[
-        int | None, typer.Option(help="Workers in a group of the hierarchy; 0: those of a node.")
-    ] = None,
-    fusion_threshold: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Size at which a gradient bucket is sent.")
-    ] = None,
-    hybrid_threshold: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Where hybrid changes its algorithm.")
-    ] = None,
-    tuning: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A table of `fourmin bench allreduce --output FILE`."),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one field of the configuration."),
-    ] = None,
+    group_size: options.GroupSize = None,
+    fusion_threshold: options.FusionThreshold = None,
+    hybrid_threshold: options.HybridThreshold = None,
+    tuning: options.Tuning = None,
+    settings: options.Settings = None,
     images_per_second: Annotated[
         float | None,
         typer.Option(min=0.001, help="What one worker does alone, at this run's images a pass."),
@@ -93,7 +81,7 @@ def estimate(
             console.print(line)
         return
     profile = load_profile(system_profile)
-    options = {
+    given = {
         "nodes": nodes,
         "procs_per_node": procs_per_node,
         "precision": precision,
@@ -102,7 +90,7 @@ def estimate(
         "fusion_threshold": fusion_threshold,
         "hybrid_threshold": hybrid_threshold,
     }
-    configuration = _configuration(preset, options, settings or [], tuning, profile)
+    configuration = _configuration(preset, given, settings or [], tuning, profile)
     profile = _with_measured(profile, configuration, images_per_second, step_report)
     benchmark = load_ruleset().benchmark(configuration.benchmark)
     made = make(configuration, profile, benchmark, epochs=epochs)
@@ -119,7 +107,7 @@ def estimate(
 
 def _configuration(
     preset: str,
-    options: dict[str, Any],
+    given: dict[str, Any],
     settings: list[str],
     tuning: Path | None,
     profile: Profile,
@@ -127,13 +115,12 @@ def _configuration(
     """The whole configuration on the profile's machine. Raises FourminError for what cannot be."""
     from dataclasses import replace
 
-    from fourmin.config import parse_settings
+    from fourmin.config import requested_changes
     from fourmin.errors import FourminError
     from fourmin.presets import load_preset
     from fourmin.tuning import load_tuning
 
-    changes = {name: value for name, value in options.items() if value is not None}
-    changes |= parse_settings(settings)
+    changes = requested_changes(given, settings)
     if tuning is not None:
         changes = load_tuning(tuning).changes(changes)
     most = profile.workers_per_node

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fourmin.cli import options
 from fourmin.errors import NOT_CONVERGED
 
 if TYPE_CHECKING:
@@ -21,15 +22,11 @@ if TYPE_CHECKING:
 
 
 def run(
-    preset: Annotated[str, typer.Option(help="What to train; see `fourmin presets`.")] = "digits",
+    preset: options.Preset = "digits",
     nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
-    procs_per_node: Annotated[
-        int | None, typer.Option(help="Worker processes on each node.")
-    ] = None,
-    precision: Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*, or shards.")
-    ] = None,
+    procs_per_node: options.ProcsPerNode = None,
+    precision: options.Precision = None,
+    data_dir: options.DataDir = None,
     stage: Annotated[
         Path | None,
         typer.Option(
@@ -41,19 +38,10 @@ def run(
         str | None,
         typer.Option(help="native, ring, hierarchical, hybrid, halving-doubling, torus or tuned."),
     ] = None,
-    group_size: Annotated[
-        int | None, typer.Option(help="Workers in a group of the hierarchy; 0: those of a node.")
-    ] = None,
-    fusion_threshold: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Size at which a gradient bucket is sent.")
-    ] = None,
-    hybrid_threshold: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="Where hybrid changes its algorithm.")
-    ] = None,
-    tuning: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A table of `fourmin bench allreduce --output FILE`."),
-    ] = None,
+    group_size: options.GroupSize = None,
+    fusion_threshold: options.FusionThreshold = None,
+    hybrid_threshold: options.HybridThreshold = None,
+    tuning: options.Tuning = None,
     launcher: Annotated[
         str, typer.Option(help="auto, local, torchrun, slurm or kubernetes.")
     ] = "auto",
@@ -84,15 +72,12 @@ def run(
         int | None,
         typer.Option(min=0, max=2**32 - 1, help="Seed of the first run; only with --practice."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one field of the configuration."),
-    ] = None,
+    settings: options.Settings = None,
     results_dir: Annotated[Path, typer.Option(help="Where campaigns are written.")] = Path(
         "results"
     ),
     submitter: Annotated[str, typer.Option(help="Who submits.")] = "self",
-    system: Annotated[str, typer.Option(help="The system's name; default: its hardware.")] = "",
+    system: options.System = "",
     practice: Annotated[
         bool, typer.Option("--practice", help="A campaign that never counts.")
     ] = False,

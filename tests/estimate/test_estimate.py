@@ -189,6 +189,7 @@ def test_256_nodes_in_less_than_a_second() -> None:
         (["--preset", "nosuch"], "no preset 'nosuch'"),
         (["--system-profile", "nosuch"], "no system profile 'nosuch'"),
         (["--nodes", "7", "--preset", "resnet50-64k"], "cannot be shared equally"),
+        (["--nodes", "2", "--set", "nodes=4"], "nodes is given by an option and by --set"),
         (["--allreduce", "magic"], "allreduce='magic' is not known"),
         (["--precision", "fp32"], "no time for"),
         (["--set", "device=cpu"], "GPUs only"),
