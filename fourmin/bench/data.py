@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fourmin.bench.data_report import DataOptions, DataReport
+from fourmin.bench.stack import load_measurer
 from fourmin.config import CHOICES, Configuration
 from fourmin.datasets.manifest import Manifest
 from fourmin.datasets.shards import holds_shards
@@ -40,17 +41,7 @@ def measure_and_report(
     unknown preset, loader, device or precision, for data or a GPU that is not there, and
     without the training stack.
     """
-    try:
-        import torch
-
-        from fourmin.training.measure_data import measure_data
-    except ImportError as error:
-        raise FourminError(
-            "the training stack is not installed", str(error), "pip install 'fourmin[train]'"
-        ) from None
-    gpus = torch.cuda.device_count()
-    if device == "cuda" and not gpus:
-        raise FourminError("there is no CUDA GPU here", next_step="--device cpu")
+    measurer, gpus = load_measurer("measure_data", device)
     name = preset or ("digits" if data_dir is None else "resnet50-256")
     changes = {
         "device": device,
@@ -84,7 +75,7 @@ def measure_and_report(
         seconds=seconds,
         repeats=repeats,
     )
-    report: DataReport = measure_data(options, config, manifest, folder, say)
+    report: DataReport = measurer.measure_data(options, config, manifest, folder, say)
     return report
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from fourmin.bench.stack import load_measurer
 from fourmin.bench.step_report import PEERS, StepOptions, StepReport
 from fourmin.config import AUTO, CHOICES
 from fourmin.errors import FourminError, list_names
@@ -47,17 +48,7 @@ def measure_and_report(
                 f"unknown {name} {value!r}",
                 next_step=f"known: {list_names([AUTO, *CHOICES[name]])}",
             )
-    try:
-        import torch
-
-        from fourmin.training.measure import measure_steps
-    except ImportError as error:
-        raise FourminError(
-            "the training stack is not installed", str(error), "pip install 'fourmin[train]'"
-        ) from None
-    gpus = torch.cuda.device_count()
-    if device == "cuda" and not gpus:
-        raise FourminError("there is no CUDA GPU here", next_step="--device cpu")
+    measurer, gpus = load_measurer("measure", device)
     if device == AUTO:
         device = "cuda" if gpus else "cpu"
     on_gpu = device == "cuda"
@@ -76,5 +67,5 @@ def measure_and_report(
         repeats=repeats,
         threads=threads or len(os.sched_getaffinity(0)),
     )
-    report: StepReport = measure_steps(options, config, say)
+    report: StepReport = measurer.measure_steps(options, config, say)
     return report

@@ -8,7 +8,7 @@ from fourmin.chart import linear_chart
 from fourmin.estimate.fitted import accuracy
 from fourmin.estimate.run import Estimate
 from fourmin.estimate.timeline import StepTime
-from fourmin.estimate.validation import Validation
+from fourmin.estimate.validation import Compared, Validation
 
 BANNER = "ESTIMATE by cost models: not a measurement, not a result"
 
@@ -81,12 +81,7 @@ def validation_lines(validation: Validation) -> Iterator[str]:
     yield "| system | | measured | estimated | error |"
     yield "|---|---|---|---|---|"
     for out in validation.left_out:
-        for one in out.compared:
-            seen = one.observation
-            yield (
-                f"| {seen.system} | {seen.variant} | {seen.efficiency:.1f} | "
-                f"{one.estimated:.1f} | {one.error:+.1f} |"
-            )
+        yield from map(_compared_line, out.compared)
     yield ""
     yield (
         f"Mean absolute error {validation.mean_error:.1f} points; a constant, the mean of the "
@@ -106,12 +101,7 @@ def validation_lines(validation: Validation) -> Iterator[str]:
     yield ""
     yield "| system | | measured | estimated | error |"
     yield "|---|---|---|---|---|"
-    for one in validation.further:
-        seen = one.observation
-        yield (
-            f"| {seen.system} | {seen.variant} | {seen.efficiency:.1f} | "
-            f"{one.estimated:.1f} | {one.error:+.1f} |"
-        )
+    yield from map(_compared_line, validation.further)
     yield ""
     yield (
         f"Mean absolute error {validation.further_error:.1f} points on MLPerf's, "
@@ -153,3 +143,12 @@ def _duration(seconds: float) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _compared_line(one: Compared) -> str:
+    """A row of a validation table, with the columns system, variant, measured, estimated, error."""
+    seen = one.observation
+    return (
+        f"| {seen.system} | {seen.variant} | {seen.efficiency:.1f} | "
+        f"{one.estimated:.1f} | {one.error:+.1f} |"
+    )

@@ -13,7 +13,7 @@ import os
 import queue
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,16 @@ class Message:
     node: str = ""
 
 
+def accept_all(listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+    """Serve every connection in a thread of its own, until the listener is closed."""
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+
 class ControlServer:
     """The command's end. Messages of all workers arrive in `messages`."""
 
@@ -48,7 +58,12 @@ class ControlServer:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
         self._socket.listen(128)
-        threading.Thread(target=self._accept, name="fourmin-control", daemon=True).start()
+        threading.Thread(
+            target=accept_all,
+            args=(self._socket, self._listen),
+            name="fourmin-control",
+            daemon=True,
+        ).start()
 
     def go(self, rank: int) -> None:
         """Answer a worker's `ready`."""
@@ -63,14 +78,6 @@ class ControlServer:
             except OSError:
                 pass
             connection.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
 
     def _listen(self, connection: socket.socket) -> None:
         rank, pid, finished = -1, 0, False

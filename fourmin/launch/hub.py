@@ -18,7 +18,7 @@ from typing import Any
 
 from fourmin.errors import FourminError
 from fourmin.launch import network, preflight
-from fourmin.launch.control import Message
+from fourmin.launch.control import Message, accept_all
 from fourmin.launch.job import Job
 from fourmin.launch.wire import RefusedError, Wire, welcome
 
@@ -183,12 +183,7 @@ class Hub:
         return message
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        accept_all(self._socket, self._serve)
 
     def _serve(self, connection: socket.socket) -> None:
         """One connection, from the greeting to its end."""

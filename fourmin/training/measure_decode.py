@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from nvidia.dali import Pipeline, fn, types
 
-from fourmin.training.data.dali import HARDWARE_DECODER_LOAD, PREFETCH
+from fourmin.training.data.dali import PREFETCH, decoder_options
 
 
 class DaliDecoder:
@@ -25,9 +24,6 @@ class DaliDecoder:
         mixed: bool,
     ) -> None:
         self._batch_size = batch_size
-        options: dict[str, Any] = {"output_type": types.RGB, "adjust_orientation": False}
-        if mixed:
-            options["hw_decoder_load"] = HARDWARE_DECODER_LOAD
         on_gpu = device.type == "cuda"
         self._pipeline = Pipeline(
             batch_size=batch_size,
@@ -38,7 +34,7 @@ class DaliDecoder:
         )
         with self._pipeline:
             encoded = fn.external_source(source=next_batch, batch=True, dtype=types.UINT8, ndim=1)
-            images = fn.decoders.image(encoded, device="mixed" if mixed else "cpu", **options)
+            images = fn.decoders.image(encoded, **decoder_options(mixed))
             self._pipeline.set_outputs(images)
         self._pipeline.build()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -14,20 +13,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from two_hosts_script import SCRIPT, load_two_hosts
 
 from fourmin.config import CHOICES
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "two_hosts.py"
 
 
 @pytest.fixture(scope="module")
 def two_hosts() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("two_hosts", SCRIPT)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load_two_hosts()
 
 
 @pytest.fixture

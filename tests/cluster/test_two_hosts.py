@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -15,20 +14,15 @@ from types import ModuleType
 
 import psutil
 import pytest
+from two_hosts_script import load_two_hosts
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "two_hosts.py"
 RUN = ["-m", "fourmin", "run", "--launcher", "torchrun", "--nodes", "2", "--procs-per-node", "1"]
 CPU = ["--set", "device=cpu"]
 
 
 @pytest.fixture(scope="module")
 def testbed() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("two_hosts", BENCHMARK)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load_two_hosts()
 
 
 @pytest.fixture

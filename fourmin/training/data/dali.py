@@ -50,6 +50,21 @@ class DaliLoader(Loader):
         self._pipes.clear()
 
 
+def decoder_options(mixed: bool) -> dict[str, Any]:
+    """How DALI's decoders are called, on the CPU or with the GPU's help."""
+    options: dict[str, Any] = {
+        "device": "mixed" if mixed else "cpu",
+        "output_type": types.RGB,
+        "adjust_orientation": False,
+        # nvJPEG before 13.2 refuses to smooth chroma where it cuts out a region, and the images
+        # would be decoded on the CPU after all.
+        "jpeg_fancy_upsampling": not mixed,
+    }
+    if mixed:
+        options["hw_decoder_load"] = HARDWARE_DECODER_LOAD
+    return options
+
+
 def _steps(loader: DaliLoader, split: str) -> list[str]:
     """The names of the plan's steps that change anything in a split."""
     augmentation = loader.augmentation if split == "train" else "none"
@@ -135,21 +150,10 @@ class _Pipe:
         return pipeline
 
     def _decode(self, encoded: Any, given: dict[str, Any]) -> Any:
-        options: dict[str, Any] = {
-            "device": "mixed" if self._mixed else "cpu",
-            "output_type": types.RGB,
-            "adjust_orientation": False,
-            # nvJPEG before 13.2 refuses to smooth chroma where it cuts out a region, and the images
-            # would be decoded on the CPU after all.
-            "jpeg_fancy_upsampling": not self._mixed,
-        }
+        options = decoder_options(self._mixed)
         if self._mixed:
-            options |= {
-                "hw_decoder_load": HARDWARE_DECODER_LOAD,
-                # Room for the largest image from the start: growing a buffer stalls the GPU.
-                "preallocate_width_hint": self._largest[0],
-                "preallocate_height_hint": self._largest[1],
-            }
+            # Room for the largest image from the start: growing a buffer stalls the GPU.
+            options["preallocate_width_hint"], options["preallocate_height_hint"] = self._largest
         if "start" in given:
             return fn.decoders.image_slice(
                 encoded, start=given["start"], shape=given["shape"], axes=[0, 1], **options
