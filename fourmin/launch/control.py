@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import select
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -54,7 +55,8 @@ class ControlServer:
 
     def __init__(self, path: Path) -> None:
         self.messages: queue.Queue[Message] = queue.Queue()
-        self._connections: dict[int, socket.socket] = {}
+        self._workers: dict[int, _Worker] = {}
+        self._lock = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
         self._socket.listen(128)
@@ -67,32 +69,85 @@ class ControlServer:
 
     def go(self, rank: int) -> None:
         """Answer a worker's `ready`."""
-        self._connections[rank].sendall(b"go\n")
+        self._workers[rank].connection.sendall(b"go\n")
 
     def close(self) -> None:
         """Hang up on all workers; those that still run end themselves."""
         self._socket.close()
-        for connection in self._connections.values():
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            connection.close()
+        with self._lock:
+            for worker in self._workers.values():
+                try:
+                    worker.connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+                worker.connection.close()
 
     def _listen(self, connection: socket.socket) -> None:
-        rank, pid, finished = -1, 0, False
+        worker = _Worker(connection)
+        readable = select.poll()
+        readable.register(connection, select.POLLIN)
         try:
-            with connection.makefile("rb") as lines:
-                for line in lines:
-                    data = json.loads(line)
-                    kind, rank, pid = str(data["kind"]), int(data["rank"]), int(data["pid"])
-                    finished = finished or kind in ("finished", "failed")
-                    self._connections[rank] = connection
-                    self.messages.put(Message(kind, rank, pid, data))
+            while not worker.gone:
+                readable.poll()
+                with self._lock:
+                    self._hear(worker)
         except (OSError, ValueError, KeyError):
-            pass
-        if rank >= 0 and not finished:
-            self.messages.put(Message("lost", rank, pid, {}))
+            with self._lock:
+                self._lose(worker)
+
+    def _hear(self, worker: _Worker) -> None:
+        """Take what a worker has said. The caller holds the lock, so that all that was received
+        is in `messages` when somebody else looks. Raises OSError, ValueError or KeyError.
+        """
+        try:
+            received = worker.connection.recv(1 << 16, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        if not received:
+            self._lose(worker)
+            return
+        *lines, worker.unread = (worker.unread + received).split(b"\n")
+        for line in lines:
+            data = json.loads(line)
+            kind, worker.rank, worker.pid = str(data["kind"]), int(data["rank"]), int(data["pid"])
+            self._workers[worker.rank] = worker
+            worker.ended = worker.ended or kind in ("finished", "failed")
+            if kind == "failed" and not data["final"]:
+                # One that has died is why others fail, though their words may be read before its
+                # silence is noticed.
+                for other in self._workers.values():
+                    if other.has_hung_up():
+                        self._lose(other)
+            self.messages.put(Message(kind, worker.rank, worker.pid, data))
+
+    def _lose(self, worker: _Worker) -> None:
+        worker.gone = True
+        if worker.rank >= 0 and not worker.ended:
+            worker.ended = True
+            self.messages.put(Message("lost", worker.rank, worker.pid, {}))
+
+
+@dataclass
+class _Worker:
+    """A worker as the command knows it."""
+
+    connection: socket.socket
+    rank: int = -1
+    pid: int = 0
+    unread: bytes = b""
+    """The beginning of a line."""
+    ended: bool = False
+    """Whether it has said how it ended, or its silence was told."""
+    gone: bool = False
+
+    def has_hung_up(self) -> bool:
+        """Whether nothing more will come: all that it said was received, and it closed the line."""
+        try:
+            return not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
 
 class ControlClient:

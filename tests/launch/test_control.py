@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -92,3 +94,42 @@ def test_garbage_on_the_socket_harms_nobody(server: ControlServer, tmp_path: Pat
     assert server.messages.get(timeout=10).kind == "hello"
     process.kill()
     process.wait()
+
+
+@pytest.mark.parametrize("dead", [0, 1])
+def test_who_died_comes_before_who_failed_for_it(
+    server: ControlServer, tmp_path: Path, dead: int
+) -> None:
+    """Both are there when the command looks: whatever it reads first, the death is the reason."""
+    lines = {rank: socket.socket(socket.AF_UNIX) for rank in (0, 1)}
+
+    def say(rank: int, kind: str, **data: object) -> None:
+        line = {"kind": kind, "rank": rank, "pid": 100 + rank, **data}
+        lines[rank].sendall(json.dumps(line).encode() + b"\n")
+
+    for rank, line in lines.items():
+        line.connect(str(tmp_path / "control"))
+        say(rank, "hello")
+        assert server.messages.get(timeout=10).kind == "hello"
+    with server._lock:
+        lines[dead].close()
+        say(1 - dead, "failed", summary="the peer has gone", details="", final=False)
+        time.sleep(0.05)
+    told = [server.messages.get(timeout=10) for _ in range(2)]
+    assert [(one.kind, one.rank) for one in told] == [("lost", dead), ("failed", 1 - dead)]
+    lines[1 - dead].close()
+    time.sleep(0.05)
+    assert server.messages.empty()
+
+
+def test_a_line_may_come_in_pieces(server: ControlServer, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(tmp_path / "control"))
+        said = b"".join(
+            json.dumps({"kind": kind, "rank": 5, "pid": 7, "final": True}).encode() + b"\n"
+            for kind in ("hello", "failed")
+        )
+        for at in range(0, len(said), 7):
+            line.sendall(said[at : at + 7])
+            time.sleep(0.002)
+        assert [server.messages.get(timeout=10).kind for _ in range(2)] == ["hello", "failed"]
