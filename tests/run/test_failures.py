@@ -7,7 +7,11 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from processes import PRACTICE, kinds, running, wait_until_gone
+
+pytestmark = pytest.mark.alone
+"""They bound the time until a command and its workers are gone."""
 
 
 def test_without_restarts_a_worker_that_dies_ends_the_run_with_its_error(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from processes import PRACTICE, fourmin, kinds, running, wait_until_gone
 
+pytestmark = pytest.mark.alone
+"""They bound the time until a command and its workers are gone."""
+
 
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
