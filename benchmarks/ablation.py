@@ -67,14 +67,16 @@ class Run:
 
 
 def usual_rates(variant: str, batch: int, preset: Configuration) -> list[float]:
-    """The grid of a variant at a batch, the most promising first, to three digits."""
+    """The grid of a variant at a batch, the most promising first, to three digits.
+
+    Empty for SGD where the preset has another optimizer, and so no rate to scale.
+    """
     if VARIANTS[variant]["optimizer"] == "lars":
         rates = [f * LARS_RATE * (batch / LARS_BATCH) ** 0.5 for f in LARS_FACTORS]
-    elif preset.optimizer == "sgd":
-        share = batch / preset.global_batch_size
-        rates = [preset.base_learning_rate * share**power for power in SGD_POWERS]
     else:
-        sys.exit(f"preset {preset.preset} has no rate for SGD: give --learning-rates {variant}=...")
+        share = batch / preset.global_batch_size
+        powers = SGD_POWERS if preset.optimizer == "sgd" else ()
+        rates = [preset.base_learning_rate * share**power for power in powers]
     return [float(f"{rate:.3g}") for rate in rates]
 
 
@@ -95,7 +97,9 @@ def planned(
         early, late = [], []
         for batch in batches:
             grid = {name: given.get(name) or usual_rates(name, batch, preset) for name in variants}
-            for index in range(max(map(len, grid.values()), default=0)):
+            if not all(grid.values()):
+                sys.exit(f"{preset.preset} has no rate for SGD: give --learning-rates sgd=RATE,...")
+            for index in range(max(map(len, grid.values()))):
                 (early if index < 2 else late).extend(
                     Run(name, batch, rates[index], seed)
                     for name, rates in grid.items()

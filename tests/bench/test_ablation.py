@@ -133,6 +133,11 @@ def test_rates_follow_the_scaling_that_the_page_states(ablation: ModuleType) -> 
     assert ablation.usual_rates("sgd", 4096, PRESET) == [3.2, 1.13, 1.9]
     assert ablation.usual_rates("lars", 4096, PRESET) == [10.0, 5.0, 20.0]
     assert ablation.usual_rates("lars-excluded", 16384, PRESET) == [20.0, 10.0, 40.0]
+    digits = load_preset("digits")  # its own rate is LARS's
+    with pytest.raises(SystemExit, match="no rate for SGD"):
+        ablation.planned(digits, [128], ["lars", "sgd"], 1, {})
+    given = ablation.planned(digits, [128], ["lars", "sgd"], 1, {"sgd": [0.5]})
+    assert {run.base_learning_rate for run in given if run.variant == "sgd"} == {0.5}
 
 
 def test_the_package_that_runs_differs_in_the_target_alone(
