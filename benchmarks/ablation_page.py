@@ -58,7 +58,7 @@ command was `python benchmarks/ablation.py run --preset {preset}{options}`; the 
 every epoch are in {links}.
 
 - **{sgd}**: plain momentum, weight decay on every parameter.
-- **{lars}**: the same with LARS, trust ratio and decay on every parameter.
+- **{lars}**: the same with LARS, trust ratio and decay on every parameter.{gammas}
 - **{excluded}**: neither on biases and batch normalization, as in every preset.
 
 Everything else is the preset's or the same for all: {epochs} epochs, {warmup:g} of warm-up from 0,
@@ -77,6 +77,9 @@ run:
 USUAL_GRID = """: SGD's are the preset's rate times the batch's ratio to the powers 1 (linear
 scaling), 0.5 and 0.75; LARS's (eta 0.001) are 10 at batch 4,096, which is MLPerf's reference point
 for ResNet-50 there, times the square root of the batch's ratio, and half and twice that"""
+
+ZERO_GAMMAS = """ The last gamma of each block starts at 0: once it has left that, a trust ratio
+lets it change by a share of its own size only, which is a drawback of this variant here."""
 
 
 @dataclass(frozen=True)
@@ -327,6 +330,7 @@ def page(files: Sequence[Path]) -> str:
         sgd=NAMES["sgd"],
         lars=NAMES["lars"],
         excluded=NAMES["lars-excluded"],
+        gammas=ZERO_GAMMAS if configuration["zero_last_gamma"] else "",
         warmup=configuration["warmup_epochs"],
         power=configuration["decay_poly_power"],
         decay=configuration["weight_decay"],
