@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from fourmin.log import keys
-from fourmin.log.reader import read_log
-from fourmin.log.timeline import Timeline
+from practice import epochs_to, event_logs, machine_of, practice, was_interrupted
+
 from fourmin.presets import load_preset
 from fourmin.ruleset import load_ruleset
 
@@ -31,36 +29,6 @@ SETTINGS = (
     "optimizer", "base_learning_rate", "end_learning_rate", "decay_poly_power", "decay_epochs",
     "warmup_epochs", "momentum", "weight_decay", "lars_epsilon",
 )  # fmt: skip
-
-
-def practice(preset: str, runs: int, folder: Path) -> Path:
-    """Run a practice campaign; returns its folder."""
-    command = [sys.executable, "-m", "fourmin", "run", "--practice", "--preset", preset]
-    command += ["--runs", str(runs), "--results-dir", str(folder), "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return Path(json.loads(done.stdout.splitlines()[-1])["campaign"])
-
-
-def epochs_to(target: float, log: Path) -> int | None:
-    """Epochs after which the run of an event log first reached `target`; None if it never did."""
-    for evaluation in Timeline.from_log(read_log(log)).evaluations:
-        if evaluation.accuracy is not None and evaluation.accuracy >= target:
-            return round(evaluation.epoch or 0)
-    return None
-
-
-def was_interrupted(log: Path) -> bool:
-    """Whether a run was ended by its user, which says nothing about its convergence."""
-    timeline = Timeline.from_log(read_log(log))
-    return str(timeline.value(keys.ABORT)).startswith("interrupted")
-
-
-def machine_of(log: Path) -> str:
-    """What an event log says of the machine: its accelerators, or else its processor."""
-    hardware = Timeline.from_log(read_log(log)).value(keys.SYSTEM)["hardware"]
-    gpus = [f"{one['count']} x {one['model']}" for one in hardware["accelerators"]]
-    processor = hardware["processor"]
-    return ", ".join(gpus) or f"{processor['cpus']} cores of {processor['model']}"
 
 
 def main() -> None:
@@ -76,13 +44,7 @@ def main() -> None:
         plan = plans[0]
         if len({other["configuration_digest"] for other in plans}) > 1:
             sys.exit("these campaigns have different configurations: no reference point")
-        logs = [
-            log
-            for folder in campaigns
-            for log in sorted(
-                folder.glob("run-*/events.log"), key=lambda log: int(log.parent.name.split("-")[1])
-            )
-        ]
+        logs = [log for folder in campaigns for log in event_logs(folder)]
         whole = [log for log in logs if not was_interrupted(log)]
         left_out, logs = len(logs) - len(whole), whole
         target = load_ruleset().benchmark(plan["benchmark"]).quality_target

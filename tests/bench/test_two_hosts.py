@@ -13,14 +13,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from two_hosts_script import SCRIPT, load_two_hosts
+from benchmark_scripts import BENCHMARKS, load_script
 
 from fourmin.config import CHOICES
 
 
 @pytest.fixture(scope="module")
 def two_hosts() -> ModuleType:
-    return load_two_hosts()
+    return load_script("two_hosts")
 
 
 @pytest.fixture
@@ -82,10 +82,10 @@ def test_missing_tools_are_named(two_hosts: ModuleType, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("permitted")
 def test_the_last_line_is_json_with_every_algorithm_and_both_steps() -> None:
     process = subprocess.Popen(
-        [sys.executable, str(SCRIPT), "--ranks", "2", "--sizes", "4096,262144",
+        [sys.executable, str(BENCHMARKS / "two_hosts.py"), "--ranks", "2", "--sizes", "4096,262144",
          "--iterations", "3", "--seconds", "2", "--blocks", "2"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(SCRIPT.parents[1])},
+        env={**os.environ, "PYTHONPATH": str(BENCHMARKS.parent)},
     )  # fmt: skip
     output, errors = process.communicate(timeout=240)
     assert process.returncode == 0, errors

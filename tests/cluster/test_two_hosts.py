@@ -14,7 +14,7 @@ from types import ModuleType
 
 import psutil
 import pytest
-from two_hosts_script import load_two_hosts
+from benchmark_scripts import load_script
 
 RUN = ["-m", "fourmin", "run", "--launcher", "torchrun", "--nodes", "2", "--procs-per-node", "1"]
 CPU = ["--set", "device=cpu"]
@@ -22,7 +22,7 @@ CPU = ["--set", "device=cpu"]
 
 @pytest.fixture(scope="module")
 def testbed() -> ModuleType:
-    return load_two_hosts()
+    return load_script("two_hosts")
 
 
 @pytest.fixture

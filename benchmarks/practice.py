@@ -1,0 +1,76 @@
+"""Practice runs for the scripts here: how they are started, and what their event logs say."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from fourmin.errors import NOT_CONVERGED
+from fourmin.log import keys
+from fourmin.log.reader import read_log
+from fourmin.log.timeline import Timeline
+
+
+def practice(
+    preset: str, runs: int, folder: Path, *options: str, package: Path | None = None
+) -> Path:
+    """Run a practice campaign in the empty `folder`; returns the campaign's folder.
+
+    A run that diverges ends the campaign, and its log says so. `package` is a folder with the
+    package to run instead of this one.
+    Raises subprocess.CalledProcessError where the command fails for another reason.
+    """
+    command = [sys.executable, "-m", "fourmin", "run", "--practice", "--preset", preset]
+    command += ["--runs", str(runs), "--results-dir", str(folder.absolute()), "--quiet", *options]
+    environment = dict(os.environ)
+    if package is not None:
+        others = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
+        paths = [package.absolute(), *(Path(other).absolute() for other in others)]
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, paths))
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, cwd=package, env=environment)
+    if done.returncode != NOT_CONVERGED:
+        done.check_returncode()
+    (plan,) = folder.glob("*/campaign.json")
+    return plan.parent
+
+
+def event_logs(campaign: Path) -> list[Path]:
+    """The event logs of a campaign, in the order of its runs."""
+    return sorted(
+        campaign.glob("run-*/events.log"), key=lambda log: int(log.parent.name.split("-")[1])
+    )
+
+
+def accuracies(log: Path) -> list[tuple[int, float]]:
+    """Epoch and accuracy of every evaluation in an event log."""
+    return [
+        (round(evaluation.epoch or 0), evaluation.accuracy)
+        for evaluation in Timeline.from_log(read_log(log)).evaluations
+        if evaluation.accuracy is not None
+    ]
+
+
+def epochs_to(target: float, log: Path) -> int | None:
+    """Epochs after which the run of an event log first reached `target`; None if it never did."""
+    return next((epoch for epoch, accuracy in accuracies(log) if accuracy >= target), None)
+
+
+def abort_reason(log: Path) -> str:
+    """Why a run ended before its time; empty where it did not."""
+    reason = Timeline.from_log(read_log(log)).value(keys.ABORT)
+    return "" if reason is None else str(reason)
+
+
+def was_interrupted(log: Path) -> bool:
+    """Whether a run was ended by its user, which says nothing about its convergence."""
+    return abort_reason(log).startswith("interrupted")
+
+
+def machine_of(log: Path) -> str:
+    """What an event log says of the machine: its accelerators, or else its processor."""
+    hardware = Timeline.from_log(read_log(log)).value(keys.SYSTEM)["hardware"]
+    gpus = [f"{one['count']} x {one['model']}" for one in hardware["accelerators"]]
+    processor = hardware["processor"]
+    return ", ".join(gpus) or f"{processor['cpus']} cores of {processor['model']}"
