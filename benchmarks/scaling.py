@@ -1,7 +1,7 @@
 """Scaling of ResNet-50 over the GPUs of one node, and all-reduce bandwidths, in one go.
 
     python benchmarks/scaling.py [--gpus N] [--batch 256] [--steps 30] [--step fast|eager]
-                                 [--output FILE]
+                                 [--only native lockstep ...] [--output FILE]
 
 Starts torchrun on this machine. FP16, channels_last, synthetic images that stay on the GPU. In the
 same processes, taking turns: fourmin's step on each GPU alone without any communication (what N
@@ -9,6 +9,10 @@ GPUs are held against), with `native` and with `tuned`; and eager steps alone an
 DistributedDataParallel with static_graph and gradient_as_bucket_view. Efficiency is the images/s
 of a GPU among N over those of the same step on a GPU alone, which also runs on all GPUs at once,
 so that clocks and power are alike. The last line of the output is JSON.
+
+Two more, if named, tell where the rest goes: `lockstep` is the lone step and an all-reduce of
+4 bytes after it (what waiting for the slowest GPU of each step costs), `silent` the step as
+`native` has it, with all its buckets, that sends nothing (what cutting it into buckets costs).
 """
 
 from __future__ import annotations
@@ -21,7 +25,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,16 @@ from fourmin.presets import load_preset
 
 PRESET = "resnet50-8k"
 WARM_UP = 8
+LEAD_IN = 4
 BLOCKS = 6
+ALONE = {
+    "lockstep": "alone",
+    "silent": "alone",
+    "native": "alone",
+    "tuned": "alone",
+    "ddp": "alone-eager",
+}
+"""What each contender is held against."""
 
 
 def main() -> int:
@@ -48,6 +60,7 @@ def main() -> int:
     )
     parser.add_argument("--max-size", type=int, default=1 << 30, help="bytes, of the all-reduce")
     parser.add_argument("--group-size", type=int, default=0, help="GPUs in a group")
+    parser.add_argument("--only", nargs="+", choices=ALONE, default=["native", "tuned", "ddp"])
     parser.add_argument("--output", type=Path, help="write the JSON there as well")
     options = parser.parse_args()
     import torch
@@ -107,7 +120,6 @@ def worker(plan_path: str, result_path: str) -> None:
     bandwidths = measure.tune_and_measure(plan, place)
     steps = build_steps(options, place, tuple(bandwidths["tuning"]))
     rates = take_turns(steps, options, place)
-    bases = {"native": "alone", "tuned": "alone", "ddp": "alone-eager"}
     if place.rank == 0:
         result = {
             "gpus": place.world_size,
@@ -120,7 +132,7 @@ def worker(plan_path: str, result_path: str) -> None:
             "gradient_dtype": options["gradient_dtype"],
             "images_per_second_per_gpu": {name: round(rate, 1) for name, rate in rates.items()},
             "efficiency": {
-                name: round(rates[name] / rates[base], 4) for name, base in bases.items()
+                name: round(rates[name] / rates[ALONE[name]], 4) for name in options["only"]
             },
             "allreduce": bandwidths,
         }
@@ -134,16 +146,19 @@ def build_steps(
 ) -> dict[str, Callable[[], object]]:
     """One training step of each kind, on images of its own GPU."""
     import torch
+    import torch.distributed as dist
     from torch.nn import functional
     from torch.nn.parallel import DistributedDataParallel
 
     from fourmin.training.comm.build import build_reducer
+    from fourmin.training.comm.fusion import GradientReducer
+    from fourmin.training.comm.native import NativeAllReduce
     from fourmin.training.fast.choose import build_step, refuse_another_step
     from fourmin.training.models import build_model
     from fourmin.training.models.init import initialize
     from fourmin.training.optim.build import build_optimizer, set_learning_rate
     from fourmin.training.optim.schedule import LearningRateSchedule
-    from fourmin.training.precision import Precision
+    from fourmin.training.precision import DTYPES, Precision
 
     batch = options["batch"]
     config = dataclasses.replace(
@@ -181,15 +196,26 @@ def build_steps(
     def precision() -> Precision:
         return Precision("fp16", place.device, 1024.0, 2000)
 
-    def own(kind: str, allreduce: str, workers: Any) -> Callable[[], object]:
-        """fourmin's step of a kind among `workers`; a lone one sends nothing."""
+    def own(
+        kind: str, allreduce: str, workers: Any, *, silent: bool = False
+    ) -> Callable[[], object]:
+        """fourmin's step of a kind among `workers`; a lone or silent one sends nothing."""
         made = model()
         asked = dataclasses.replace(
             config,
             allreduce=allreduce,
             group_size=config.group_size if workers.world_size > 1 else 0,
         )
-        reducer = build_reducer(asked, made.named_parameters(), workers)
+        if silent:
+            reducer = GradientReducer(
+                made.named_parameters(),
+                NativeAllReduce(1),
+                workers.world_size,
+                config.fusion_threshold,
+                bucket_dtype=DTYPES[config.gradient_dtype],
+            )
+        else:
+            reducer = build_reducer(asked, made.named_parameters(), workers)
         step = build_step(
             kind,
             made,
@@ -198,12 +224,21 @@ def build_steps(
             precision(),
             schedule(),
             config.label_smoothing,
-            total_steps=WARM_UP + BLOCKS * options["steps"],
+            total_steps=WARM_UP + (BLOCKS + 1) * (LEAD_IN + options["steps"]),
             growth_interval=2000,
             world_size=workers.world_size,
             say=refuse_another_step,
         )
         return lambda: step([(images, labels)])
+
+    def lockstep() -> Callable[[], object]:
+        step, word = own(options["step"], "native", lone), torch.zeros(1, device=place.device)
+
+        def both() -> None:
+            step()
+            dist.all_reduce(word)
+
+        return both
 
     def ddp() -> Callable[[], object]:
         made = model()
@@ -229,36 +264,47 @@ def build_steps(
 
         return step
 
-    return {
-        "alone": own(options["step"], "native", lone),
-        "native": own(options["step"], "native", place),
-        "tuned": own(options["step"], "tuned", place),
-        "alone-eager": own("eager", "native", lone),
-        "ddp": ddp(),
+    builders = {
+        "alone": lambda: own(options["step"], "native", lone),
+        "lockstep": lockstep,
+        "silent": lambda: own(options["step"], "native", place, silent=True),
+        "native": lambda: own(options["step"], "native", place),
+        "tuned": lambda: own(options["step"], "tuned", place),
+        "alone-eager": lambda: own("eager", "native", lone),
+        "ddp": ddp,
     }
+    asked = {*options["only"], *(ALONE[name] for name in options["only"])}
+    return {name: build() for name, build in builders.items() if name in asked}
 
 
 def take_turns(
     steps: dict[str, Callable[[], object]], options: dict[str, Any], place: Any
 ) -> dict[str, float]:
-    """Median images/s of a GPU for each kind of step, from blocks timed by the slowest GPU."""
+    """Median images/s of a GPU for each kind of step, from blocks timed by the slowest GPU.
+
+    A block begins on an idle GPU, where the first all-reduce waits for the host of another: its
+    clock, that of the GPU, starts after some steps.
+    """
     import torch
     import torch.distributed as dist
 
     rates: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(BLOCKS + 1):
         for name, step in steps.items():
-            count = options["steps"] if turn else WARM_UP
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             torch.cuda.synchronize()
             dist.barrier(device_ids=[place.local_rank])
-            start = time.perf_counter()
-            for _ in range(count):
+            for _ in range(LEAD_IN if turn else WARM_UP):
                 step()
+            start.record()
+            for _ in range(options["steps"]):
+                step()
+            stop.record()
             torch.cuda.synchronize()
-            seconds = torch.tensor(time.perf_counter() - start, device=place.device)
-            dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+            milliseconds = torch.tensor(start.elapsed_time(stop), device=place.device)
+            dist.all_reduce(milliseconds, op=dist.ReduceOp.MAX)
             if turn:
-                rates[name].append(options["batch"] * count / float(seconds))
+                rates[name].append(1000 * options["batch"] * options["steps"] / float(milliseconds))
     return {name: statistics.median(values) for name, values in rates.items()}
 
 

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fourmin.buckets import partition
 from fourmin.errors import FourminError, list_names
 
 ALIGNMENT = 4
@@ -87,18 +88,10 @@ def load_shape(model: str) -> ModelShape:
 def fuse(shape: ModelShape, threshold: int, gradient_dtype: str) -> tuple[Bucket, ...]:
     """The buckets of a model, in the order of launch, as `GradientReducer` makes them.
 
-    Packed in reverse order of registration, a bucket ends once its FP32 bytes reach `threshold`;
-    with 0 each tensor has its own. The backward pass takes each layer in proportion to its
-    operations.
+    The backward pass takes each layer in proportion to its operations.
     """
-    parts: list[list[Gradient]] = []
-    size = threshold
-    for gradient in reversed(shape.gradients):
-        if size >= threshold:
-            parts.append([])
-            size = 0
-        parts[-1].append(gradient)
-        size += gradient.elements * FP32_BYTES
+    sizes = [gradient.elements * FP32_BYTES for gradient in shape.gradients]
+    parts = [[shape.gradients[index] for index in part] for part in partition(sizes, threshold)]
     whole = sum(gradient.operations for gradient in shape.gradients)
     done = 0
     buckets = []

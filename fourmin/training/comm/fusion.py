@@ -1,9 +1,7 @@
 """Tensor fusion: gradients live in flat buckets that are reduced while backward goes on.
 
-Buckets are fixed when the reducer is made: tensors are packed in reverse registration order,
-about the order in which backward produces them, and a bucket ends once its size reaches the
-threshold (Jia et al. 2018 send a buffer once its size passes theta). Packing whatever happens
-to be ready would give other sums in every run, and other buckets on every rank.
+Buckets are fixed when the reducer is made, by `fourmin.buckets.partition`. Packing whatever
+happens to be ready would give other sums in every run, and other buckets on every rank.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from fourmin.buckets import partition
 from fourmin.errors import FourminError
 from fourmin.training.comm.base import AllReduce, Chooser, CommunicationError
 from fourmin.training.comm.lanes import ExposedTime, Lane, StreamLane, ThreadLane
@@ -152,8 +151,10 @@ class GradientReducer:
         named = [(name, p) for name, p in model_parameters if p.requires_grad]
         _check_parameters(named)
         wire_dtype = None if bucket_dtype == torch.float32 else bucket_dtype
+        sizes = [parameter.numel() * parameter.element_size() for _, parameter in named]
         self._buckets = tuple(
-            _make_bucket(part, wire_dtype) for part in _partition(named, threshold_bytes)
+            _make_bucket([named[index] for index in part], wire_dtype)
+            for part in partition(sizes, threshold_bytes)
         )
         self._all_reduce = all_reduce
         self._world_size = world_size
@@ -356,20 +357,6 @@ def _is_dense(tensor: Tensor) -> bool:
                 return False
             expected *= size
     return True
-
-
-def _partition(
-    named: Sequence[tuple[str, Parameter]], threshold_bytes: int
-) -> list[list[tuple[str, Parameter]]]:
-    parts: list[list[tuple[str, Parameter]]] = []
-    size = threshold_bytes  # so that the first tensor opens a bucket
-    for name, parameter in reversed(named):
-        if size >= threshold_bytes:
-            parts.append([])
-            size = 0
-        parts[-1].append((name, parameter))
-        size += parameter.numel() * parameter.element_size()
-    return parts
 
 
 def _make_bucket(part: Sequence[tuple[str, Parameter]], wire_dtype: torch.dtype | None) -> Bucket:
