@@ -6,14 +6,21 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import PRACTICE, fourmin, running
 
+from fourmin.datasets.digits import ensure_digits
+from fourmin.datasets.prepare import prepare_shards
+
 SEED = ["--seed", "20181", "--runs", "1"]
 """Same seed, same machine: same order, weights, losses and accuracies, to the last bit."""
+FOUR_EPOCHS = [*PRACTICE, *SEED, "--max-steps", "88"]
+STAGED = ("staging_start", "staging_stop")
 
 
 def result(root: Path) -> dict[str, Any]:
@@ -31,6 +38,19 @@ def losses(root: Path) -> dict[int, float]:
     return {epoch: stats["train_loss"] for epoch, stats in logged(root, "tracked_stats").items()}
 
 
+def staging(root: Path) -> list[str]:
+    """Where in the log the images were copied."""
+    lines = next(root.glob("*/run-1/events.log")).read_text().splitlines()
+    found = [json.loads(line.removeprefix(":::MLLOG "))["key"] for line in lines]
+    return [key for key in found if key in (*STAGED, "run_start", "run_restart", "run_stop")]
+
+
+def digits_in_shards(root: Path) -> Path:
+    """The benchmark's images as several shards."""
+    prepare_shards(ensure_digits(), root / "shards", shard_bytes=1 << 20, workers=1)
+    return root / "shards"
+
+
 def assert_same_training(plain: Path, again: Path) -> None:
     one, other = result(plain), result(again)
     for name in ("initial_weights_digest", "data_order_digest", "first_losses", "quality"):
@@ -42,13 +62,35 @@ def assert_same_training(plain: Path, again: Path) -> None:
     assert losses(plain) == losses(again)
 
 
-@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
-def test_a_killed_worker_changes_the_time_and_nothing_else(tmp_path: Path, precision: str) -> None:
-    options = [*PRACTICE, *SEED, "--precision", precision, "--max-steps", "88"]
-    plain, again = tmp_path / "plain", tmp_path / "again"
-    done = fourmin("run", *options, "--results-dir", str(plain), state=tmp_path / "p")
-    assert "checked: valid" in done.stdout, done.stderr
-    with running(*options, "--results-dir", str(again), state=tmp_path / "a") as run:
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The results folder of a run of four epochs on the tree, in a precision; trained once."""
+
+    @cache
+    def trained(precision: str) -> Path:
+        root = tmp_path_factory.mktemp(precision)
+        options = [*FOUR_EPOCHS, "--precision", precision, "--results-dir", str(root / "results")]
+        done = fourmin("run", *options, state=root)
+        assert "checked: valid" in done.stdout, done.stderr
+        return root / "results"
+
+    return trained
+
+
+@pytest.mark.parametrize(
+    ("precision", "staged_shards"),
+    [("fp32", False), ("fp32", True), pytest.param("bf16", False, marks=pytest.mark.slow)],
+    ids=["tree", "staged shards", "bf16"],
+)
+def test_a_killed_worker_changes_the_time_and_nothing_else(
+    tmp_path: Path, undisturbed: Callable[[str], Path], precision: str, staged_shards: bool
+) -> None:
+    """Order, crops, losses and weights: those of a run on the tree that nothing happened to."""
+    plain, again, stage = undisturbed(precision), tmp_path / "again", tmp_path / "stage"
+    options = [*FOUR_EPOCHS, "--precision", precision, "--results-dir", str(again)]
+    if staged_shards:
+        options += ["--data-dir", str(digits_in_shards(tmp_path)), "--stage", str(stage)]
+    with running(*options, state=tmp_path / "a") as run:
         run.wait_for(lambda e: e.get("key") == "epoch_stop" and e["metadata"]["epoch_num"] == 3)
         worker = run.workers()[1]
         began = time.time()
@@ -66,6 +108,35 @@ def test_a_killed_worker_changes_the_time_and_nothing_else(tmp_path: Path, preci
     assert restart["lost_minutes"] * 60 > gap > 0
     assert result(again)["minutes"] * 60 > restart["minutes"] * 60 + 0.1
     assert not list(again.glob("*/run-1/checkpoints"))
+    if staged_shards:
+        assert staging(again) == ["run_start", *STAGED, "run_restart", *STAGED, "run_stop"]
+        assert list(stage.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_another_node_stages_anew_and_what_a_kill_left_is_replaced(
+    tmp_path: Path, undisturbed: Callable[[str], Path]
+) -> None:
+    """A resumed command has another folder of its node's, or the one with what was left."""
+    results, here, elsewhere = tmp_path / "results", tmp_path / "here", tmp_path / "elsewhere"
+    data = ["--data-dir", str(digits_in_shards(tmp_path))]
+    options = [*FOUR_EPOCHS, "--precision", "fp32", "--results-dir", str(results), *data]
+    for stage in (here, elsewhere):
+        with running(*options, "--stage", str(stage), state=tmp_path) as run:
+            run.wait_for(lambda e: e.get("key") == "epoch_stop" and e["metadata"]["epoch_num"] == 3)
+            for pid in [run.process.pid, run.agent(), *run.workers()]:
+                os.kill(pid, signal.SIGKILL)
+            options = ["--resume", str(run.campaign), *data]
+    (left,) = here.iterdir()
+    for shard in left.glob("*.tar"):
+        shard.unlink()
+    done = fourmin("run", *options, "--stage", str(here), "--quiet", state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert_same_training(undisturbed("fp32"), results)
+    again = ["run_restart", *STAGED]
+    assert staging(results) == ["run_start", *STAGED, *again, *again, "run_stop"]
+    assert list(here.iterdir()) == []
+    assert fourmin("validate", str(results), state=tmp_path).returncode == 0
 
 
 @pytest.mark.slow
