@@ -62,6 +62,15 @@ def assert_same_training(plain: Path, again: Path) -> None:
     assert losses(plain) == losses(again)
 
 
+def assert_audited(root: Path, *options: str) -> None:
+    """A replay gives weights, order and losses of the run as it was when it first started."""
+    (campaign,) = root.glob("practice-*")
+    done = fourmin("audit", str(campaign), "--json", *options, state=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = {one["name"]: one["verdict"] for one in json.loads(done.stdout)["comparisons"]}
+    assert verdicts == dict.fromkeys(("initial weights", "data order", "first losses"), "same")
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The results folder of a run of four epochs on the tree, in a precision; trained once."""
@@ -78,12 +87,20 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 
 @pytest.mark.parametrize(
-    ("precision", "staged_shards"),
-    [("fp32", False), ("fp32", True), pytest.param("bf16", False, marks=pytest.mark.slow)],
-    ids=["tree", "staged shards", "bf16"],
+    ("precision", "victim", "staged_shards"),
+    [
+        ("fp32", "worker", False),
+        ("fp32", "agent", True),
+        pytest.param("bf16", "worker", False, marks=pytest.mark.slow),
+    ],
+    ids=["worker", "agent, with staged shards", "bf16"],
 )
-def test_a_killed_worker_changes_the_time_and_nothing_else(
-    tmp_path: Path, undisturbed: Callable[[str], Path], precision: str, staged_shards: bool
+def test_what_was_killed_changes_the_time_and_nothing_else(
+    tmp_path: Path,
+    undisturbed: Callable[[str], Path],
+    precision: str,
+    victim: str,
+    staged_shards: bool,
 ) -> None:
     """Order, crops, losses and weights: those of a run on the tree that nothing happened to."""
     plain, again, stage = undisturbed(precision), tmp_path / "again", tmp_path / "stage"
@@ -92,13 +109,18 @@ def test_a_killed_worker_changes_the_time_and_nothing_else(
         options += ["--data-dir", str(digits_in_shards(tmp_path)), "--stage", str(stage)]
     with running(*options, state=tmp_path / "a") as run:
         run.wait_for(lambda e: e.get("key") == "epoch_stop" and e["metadata"]["epoch_num"] == 3)
-        worker = run.workers()[1]
+        killed = run.workers()[1]
+        if victim == "agent":
+            # Workers may come to their end in the second that their agent's death leaves them.
+            os.kill(killed, signal.SIGSTOP)
+            killed = run.agent()
         began = time.time()
-        os.kill(worker, signal.SIGKILL)
+        os.kill(killed, signal.SIGKILL)
         told = run.wait_for(lambda e: e["event"] == "run-restarting")
         resumed = run.wait_for(lambda e: e.get("key") == "run_restart")
         assert json.loads(run.process.communicate()[0].splitlines()[-1])["valid"] is True
-    assert told["why"] == f"worker 1 (process {worker}) died without a word"
+    if victim == "worker":
+        assert told["why"] == f"worker 1 (process {killed}) died without a word"
     assert (told["restart"], told["epoch"]) == (1, 2)
     assert_same_training(plain, again)
     (restart,) = result(again)["restarts"]
@@ -137,6 +159,7 @@ def test_another_node_stages_anew_and_what_a_kill_left_is_replaced(
     assert staging(results) == ["run_start", *STAGED, *again, *again, "run_stop"]
     assert list(here.iterdir()) == []
     assert fourmin("validate", str(results), state=tmp_path).returncode == 0
+    assert_audited(results, *data)
 
 
 @pytest.mark.slow
@@ -180,6 +203,7 @@ def test_a_checkpoint_that_cannot_be_read_is_left_behind(tmp_path: Path) -> None
     assert "from the start of training" in done.stderr
     assert [r["epoch"] for r in result(tmp_path)["restarts"]] == [2, 0]
     assert fourmin("validate", str(campaign), state=tmp_path).returncode == 0
+    assert_audited(tmp_path)
 
 
 @pytest.mark.slow
