@@ -217,3 +217,18 @@ def test_a_hang_is_found_and_the_run_goes_on(tmp_path: Path) -> None:
         assert json.loads(run.process.communicate()[0].splitlines()[-1])["valid"] is True
     assert result(tmp_path)["status"] == "converged"
     assert result(tmp_path)["restarts"][0]["lost_minutes"] * 60 > 3
+
+
+@pytest.mark.slow
+def test_a_hang_without_a_collective_is_found_too(tmp_path: Path) -> None:
+    """The only worker waits for nobody, so that nobody waits for it."""
+    options = ["--practice", *SEED, "--set", "device=cpu", "--procs-per-node", "1"]
+    options += ["--set", "collective_timeout_seconds=2", "--results-dir", str(tmp_path)]
+    with running(*options, state=tmp_path) as run:
+        run.wait_for(lambda e: e.get("key") == "epoch_stop" and e["metadata"]["epoch_num"] == 3)
+        os.kill(run.workers()[0], signal.SIGSTOP)
+        told = run.wait_for(lambda e: e["event"] == "run-restarting")
+        assert told["why"].startswith("no worker has come further for ")
+        assert json.loads(run.process.communicate()[0].splitlines()[-1])["valid"] is True
+    assert result(tmp_path)["restarts"][0]["epoch"] == 2
+    assert result(tmp_path)["restarts"][0]["lost_minutes"] * 60 > 4
