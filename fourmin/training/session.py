@@ -38,7 +38,7 @@ from fourmin.training.comm.agreement import (
 from fourmin.training.comm.build import build_reducer
 from fourmin.training.data import open_data
 from fourmin.training.data.order import OrderDigest
-from fourmin.training.data.staging import remove_staged, stage_dataset
+from fourmin.training.data.staging import refuse_shared_stage, remove_staged, stage_dataset
 from fourmin.training.energy import RunEnergy
 from fourmin.training.evaluate import evaluate
 from fourmin.training.fast.choose import build_step, refuse_another_step
@@ -103,6 +103,8 @@ class Session:
         )
         try:
             assert_known_sum()
+            if self._job.stage is not None:
+                refuse_shared_stage(self._job, self._job.stage, self._place)
             again = self._job.restart > 0
             self._log = (
                 EventLogWriter(self._job.events_log, resume=again)

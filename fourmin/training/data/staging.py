@@ -10,6 +10,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from fourmin.datasets.staging import copy_dataset, left_behind, staged_folder
+from fourmin.errors import FourminError
 from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
@@ -18,6 +19,35 @@ from fourmin.training.comm.process_group import WorkerPlace
 LONGEST = timedelta(days=1)
 """How long the nodes wait for the slowest copy; a collective's timeout would be too short."""
 THREADS = 8
+
+
+def refuse_shared_stage(job: Job, stage: Path, place: WorkerPlace) -> None:
+    """Raise FourminError where several nodes see the same `stage`; before the clock starts.
+
+    The first worker of each node leaves a file there, named after this launch and its node.
+    """
+    if place.world_size == place.ranks_per_node:
+        return
+    group = dist.new_group(backend="gloo")
+    launch = (
+        f".{staged_folder(stage, job.campaign, job.run).name}-{job.attempt}-{job.restart}-node-"
+    )
+    mark = stage / f"{launch}{place.rank // place.ranks_per_node}"
+    seen: list[Path] = []
+    if place.local_rank == 0:
+        mark.touch()
+    dist.barrier(group)
+    if place.local_rank == 0:
+        seen = list(stage.glob(f"{launch}*"))
+    dist.barrier(group)
+    if place.local_rank == 0:
+        mark.unlink()
+    if len(seen) > 1:
+        raise FourminError(
+            f"the staging folder {stage} is the same on {len(seen)} nodes",
+            "each node copies the images for itself",
+            "name a folder on a disk of each node with --stage, or leave it out",
+        )
 
 
 def stage_dataset(job: Job, stage: Path, place: WorkerPlace, log: EventLogWriter | None) -> Path:
