@@ -210,7 +210,8 @@ class ControlClient:
         line = json.dumps(message).encode() + b"\n"
         try:
             sent = self._socket.send(line, 0 if wait else socket.MSG_DONTWAIT)
-            self._socket.sendall(line[sent:])
+            if sent < len(line):
+                self._socket.sendall(line[sent:])
         except BlockingIOError:
             return
         except OSError:

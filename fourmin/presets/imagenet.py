@@ -8,8 +8,9 @@ TRAIN_IMAGES = 1_281_167
 HYBRID_THRESHOLD = 16 << 20
 """Bytes from which the hybrid all-reduce of the presets after Jia et al. 2018 takes a ring.
 
-The paper switches by the size of what is sent, which is a fused buffer, and does not publish its
-eta. Below the fusion threshold it would be no switch: every full buffer would take the ring, 4,094
-rounds on 2,048 workers. Here the buffers of convolutions (at most 4 MiB and one more layer) go
-through the hierarchy, and AlexNet's two large layers (64 and 144 MiB) around the ring.
+The paper switches by the size of a tensor and does not publish its eta; here the size is that of
+a fused buffer, since that is what is sent. Below the fusion threshold it would be no switch: every
+full buffer would take the ring, 4,094 rounds on 2,048 workers. With this the buffers of
+convolutions (at most 4 MiB and one more layer) go through the hierarchy, and AlexNet's two large
+layers (64 and 144 MiB) around the ring.
 """
