@@ -170,7 +170,7 @@ def go_on(
     found, manifest = locate_data(benchmark, data_dir)
     loaded = Manifest.load(manifest)
     if stage is not None and survey is None:
-        require_room(stage, loaded)
+        require_room(stage, loaded, campaign.digest)
     system = survey.system if survey else capture_system()
     registered = {
         "dataset": describe_dataset(loaded),

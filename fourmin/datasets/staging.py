@@ -24,9 +24,24 @@ class Copied(NamedTuple):
     bytes: int
 
 
-def require_room(stage: Path, manifest: Manifest) -> None:
-    """Raise FourminError unless `stage` can be written and has room for the images."""
+def staged_folder(stage: Path, campaign: str, run: int) -> Path:
+    """Where a run of a campaign (by digest) has its copy below `stage`."""
+    return stage / f"{_prefix(campaign)}{run}"
+
+
+def left_behind(stage: Path, campaign: str) -> list[Path]:
+    """The copies of this campaign below `stage`: where none of its runs is on, a kill left them."""
+    return sorted(stage.glob(f"{_prefix(campaign)}*"))
+
+
+def require_room(stage: Path, manifest: Manifest, campaign: str = "") -> None:
+    """Raise FourminError unless `stage` can be written and has room for the images.
+
+    What a killed run of `campaign` left there makes room for the next one.
+    """
     ensure_writable_folder(stage, "staging folder")
+    if campaign and left_behind(stage, campaign):
+        return
     needed = sum(sum(manifest.split(name).sizes) for name in SPLITS)
     free = shutil.disk_usage(stage).free
     if needed > free:
@@ -35,6 +50,10 @@ def require_room(stage: Path, manifest: Manifest) -> None:
             f"its images have {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free",
             "name a folder on another disk with --stage, or leave it out",
         )
+
+
+def _prefix(campaign: str) -> str:
+    return f"fourmin-{campaign[:16]}-run-"
 
 
 def copy_dataset(source: Path, dest: Path, threads: int) -> Copied:

@@ -10,6 +10,8 @@ from fourmin.estimate.run import Estimate
 from fourmin.estimate.timeline import StepTime
 from fourmin.estimate.validation import Compared, Validation
 
+WORTH_A_HINT = 1.1
+"""How many times longer than with another all-reduce a step may take before that is named."""
 BANNER = "ESTIMATE by cost models: not a measurement, not a result"
 
 
@@ -48,6 +50,13 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
     yield f"scaling efficiency   {step.time.efficiency:.1%} of one worker with the same images"
     times = sorted(estimate.alternatives.items(), key=lambda item: item[1])
     yield "step by all-reduce   " + ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in times)
+    fastest, seconds = next(item for item in times if item[0] != "tuned")
+    if step.time.seconds > WORTH_A_HINT * seconds:
+        share = step.time.seconds / seconds
+        yield (
+            f"hint                 --allreduce {fastest} would take {1e3 * seconds:.1f} ms a step, "
+            f"{share:.{0 if share >= 10 else 1}f} times less than {config.allreduce}"
+        )
     if len(estimate.curve) > 1:
         yield ""
         yield "nodes    images/s   scaling efficiency   (the same images on each worker)"

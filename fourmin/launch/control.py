@@ -1,9 +1,10 @@
 """The line between the command and its workers on one node: a Unix socket with JSON lines.
 
-It carries three things that nothing else can: rank 0 asks whether the clock may start and is
-answered when the ledger has it on disk; a worker that fails says why before it is ended; and
-when either side is gone the other notices at once, because the kernel closes the socket. So no
-worker outlives a command that was killed, whatever became of the launcher between them.
+It carries four things that nothing else can: rank 0 asks whether the clock may start and is
+answered when the ledger has it on disk; it says what it is at, so that its silence is noticed; a
+worker that fails says why before it is ended; and when either side is gone the other notices at
+once, because the kernel closes the socket. So no worker outlives a command that was killed,
+whatever became of the launcher between them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import queue
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +23,16 @@ from typing import Any
 
 from fourmin.errors import FourminError
 
+REPORT_SECONDS = 1.0
+"""How often a worker says at most what it is at."""
 ORPHANED = 75
 """Exit code of a worker whose command has gone."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What a worker said. `kind`: hello, ready, failed, finished, or lost when it hung up.
+    """What a worker said. `kind`: hello, ready, progress, failed, finished, or lost when it hung
+    up.
 
     `node` names the worker's node where there are several; with the kind `node-lost` it is the
     node itself that has gone, and the rank is -1.
@@ -158,6 +163,7 @@ class ControlClient:
         self._rank = rank
         self._go = threading.Event()
         self._leaving = False
+        self._quiet_until = 0.0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(str(path))
@@ -173,6 +179,22 @@ class ControlClient:
         self._send("ready")
         self._go.wait()
 
+    def progress(self, doing: str, within: float) -> None:
+        """Say what this worker is at; it hangs if nothing follows `within` seconds.
+
+        Sent at most once a second, and not at all while the command does not listen: training
+        never waits for it.
+        """
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            self._quiet_until = now + REPORT_SECONDS
+            self._send("progress", wait=False, doing=doing, within=within + REPORT_SECONDS)
+
+    def rest(self) -> None:
+        """Say that the silence that follows means nothing."""
+        self._quiet_until = 0.0
+        self._send("progress", doing="", within=None)
+
     def fail(self, summary: str, details: str, *, final: bool) -> None:
         """Say why this worker ends early; `final` where trying again cannot help."""
         self._leaving = True
@@ -183,10 +205,15 @@ class ControlClient:
         self._leaving = True
         self._send("finished")
 
-    def _send(self, kind: str, **data: str | bool) -> None:
+    def _send(self, kind: str, *, wait: bool = True, **data: str | bool | float | None) -> None:
         message = {"kind": kind, "rank": self._rank, "pid": os.getpid(), **data}
+        line = json.dumps(message).encode() + b"\n"
         try:
-            self._socket.sendall(json.dumps(message).encode() + b"\n")
+            sent = self._socket.send(line, 0 if wait else socket.MSG_DONTWAIT)
+            if sent < len(line):
+                self._socket.sendall(line[sent:])
+        except BlockingIOError:
+            return
         except OSError:
             os._exit(ORPHANED)
 

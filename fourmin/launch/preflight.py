@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.canonical import sha256_hex
+from fourmin.datasets.manifest import Manifest
+from fourmin.datasets.staging import require_room
 from fourmin.errors import FourminError
 from fourmin.launch.job import Job
 from fourmin.ledger.campaign import CAMPAIGN_FILE
@@ -54,6 +56,7 @@ def node_facts(job: Job, *, holds_log: bool) -> dict[str, Any]:
         # What never counts may share a GPU.
         "busy_gpus": _busy_after(IDLE_SECONDS) if on_gpus and not job.practice else [],
         "results_problem": _results_problem(job) if holds_log else "",
+        "staging_problem": _staging_problem(job),
     }
 
 
@@ -104,6 +107,13 @@ def compare(job: Job, nodes: Sequence[NodeFacts]) -> None:
                 str(node.facts["results_problem"]),
                 "--results-dir on a file system that all nodes share, with working locks",
             )
+        if node.facts["staging_problem"]:
+            raise _unfit(
+                node,
+                "cannot hold a copy of the images",
+                str(node.facts["staging_problem"]),
+                "name another folder with --stage, or leave it out",
+            )
         if abs(node.clock_offset_ms) - node.clock_uncertainty_ms > CLOCK_BOUND_MS:
             raise _unfit(
                 node,
@@ -148,6 +158,17 @@ def _results_problem(job: Job) -> str:
             return f"the lock of {folder.parent}, which the command holds, is not seen here"
     except OSError as error:
         return f"{error.filename}: {error.strerror or error}"
+
+
+def _staging_problem(job: Job) -> str:
+    """Why the images could not be copied to this node, or ''."""
+    if job.stage is None:
+        return ""
+    try:
+        require_room(job.stage, Manifest.load(job.manifest), job.campaign)
+    except FourminError as error:
+        return f"{error.what}: {error.why}"
+    return ""
 
 
 def _busy_after(seconds: float) -> list[str]:

@@ -17,6 +17,8 @@ from fourmin.log.records import Record
 GRACE_SECONDS = 1.5
 """How long the other workers may take to say what they met, once one has failed."""
 POLL_SECONDS = 0.05
+LONGEST_LOOK = 1.0
+"""Seconds that may pass between two looks and count as silence: what is more, the command slept."""
 LAST_WORDS_SECONDS = 1.0
 
 
@@ -52,6 +54,8 @@ class Watch:
         self._finished: set[int] = set()
         self._first_failure: Message | None = None
         self._deadline = float("inf")
+        self._silence = _Silence()
+        self._stuck: Failure | None = None
 
     def until_the_end(self, launcher: Launcher) -> Failure | None:
         """Start the workers and return when all are gone: None, or why they failed."""
@@ -59,7 +63,10 @@ class Watch:
         try:
             while launched.exit_code() is None and time.monotonic() < self._deadline:
                 self._observe()
-                self._listen(launched, POLL_SECONDS)
+                heard = self._listen(launched, POLL_SECONDS)
+                if self._silence.too_long() and not heard:
+                    self._stuck = self._silence.told()
+                    break
             # The launcher can be seen to end before its workers' last words have come.
             patience = time.monotonic() + LAST_WORDS_SECONDS
             while self._listen(launched, 0) or (
@@ -91,6 +98,8 @@ class Watch:
             self._started = True
             self._on_ready()
             launched.go(message.rank)
+        elif message.kind == "progress":
+            self._silence.broken_by(message)
         elif message.kind == "finished":
             self._finished.add(message.rank)
         elif message.kind in ("failed", "lost", "node-lost"):
@@ -124,12 +133,49 @@ class Watch:
                 "it was killed, ran out of memory or crashed" + _quoted(launched.output()),
             )
         if len(self._finished) < self._job.configuration.workers:
+            if self._stuck is not None:
+                return self._stuck
             code = launched.exit_code()
             return Failure(
                 f"the workers ended early (the launcher's exit code is {code})",
                 _quoted(launched.output()).strip(),
             )
         return None
+
+
+class _Silence:
+    """How long rank 0 has not said what it is at, while it promised to.
+
+    Only the command's own waking time counts: one that was stopped, or found no processor, has
+    not listened.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._looked = time.monotonic()
+        self._last: Message | None = None
+
+    def broken_by(self, message: Message) -> None:
+        """Rank 0 has spoken."""
+        self._seconds = 0.0
+        self._last = message if message.data["within"] is not None else None
+
+    def too_long(self) -> bool:
+        """Whether it has lasted longer than was promised."""
+        now = time.monotonic()
+        self._seconds += min(now - self._looked, LONGEST_LOOK)
+        self._looked = now
+        return self._last is not None and self._seconds > float(self._last.data["within"])
+
+    def told(self) -> Failure:
+        """Why a run that stands still is ended."""
+        assert self._last is not None
+        where = f" on node {self._last.node}" if self._last.node else ""
+        return Failure(
+            f"no worker has come further for {self._seconds:.0f} s",
+            f"worker 0{where} was last heard of at {self._last.data['doing']}; all workers wait "
+            "for something that does not end: a file system, a device or each other",
+        )
 
 
 class LogTail:

@@ -121,13 +121,14 @@ def event_order(run: RunView) -> Iterator[Problem]:
     """The events come in the order in which a run goes.
 
     What it checks
-        init_start, the setup keys, init_stop, run_start; then for each epoch from 1 epoch_start,
+        init_start, the setup keys, init_stop, run_start; staging_start and staging_stop where the
+        images were copied to the node; then for each epoch from 1 epoch_start,
         epoch_stop and, where it is evaluated, eval_start, eval_accuracy, eval_stop of the same
         epoch; run_stop; and after an abort nothing but its run_stop. A run_restart, anywhere
         between run_start and run_stop, is followed by the epoch after the one it names.
     Why it is bad
-        An accuracy after run_stop, or training before run_start, is outside the time that is
-        counted.
+        An accuracy after run_stop, or training or copying before run_start, is outside the time
+        that is counted.
     Example
         The only accuracy that reaches the target stands after run_stop.
     How to put it right
@@ -151,6 +152,8 @@ _PHASES = {
     **dict.fromkeys(
         (keys.EPOCH_START, keys.EPOCH_STOP, keys.EVAL_START, keys.EVAL_ACCURACY, keys.EVAL_STOP), 4
     ),
+    keys.STAGING_START: 4,
+    keys.STAGING_STOP: 4,
     keys.STEP_LOSS: 4,
     keys.TRACKED_STATS: 4,
     keys.CHECKPOINT: 4,

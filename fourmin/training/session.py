@@ -38,7 +38,7 @@ from fourmin.training.comm.agreement import (
 from fourmin.training.comm.build import build_reducer
 from fourmin.training.data import open_data
 from fourmin.training.data.order import OrderDigest
-from fourmin.training.data.staging import remove_staged, stage_dataset
+from fourmin.training.data.staging import refuse_shared_stage, remove_staged, stage_dataset
 from fourmin.training.energy import RunEnergy
 from fourmin.training.evaluate import evaluate
 from fourmin.training.fast.choose import build_step, refuse_another_step
@@ -48,6 +48,7 @@ from fourmin.training.models.init import initialize, weights_digest
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.optim.schedule import LearningRateSchedule
 from fourmin.training.precision import Precision
+from fourmin.training.progress import Progress
 from fourmin.training.resume import Checkpoints
 from fourmin.training.run_log import (
     OWN,
@@ -96,8 +97,14 @@ class Session:
         self._place = process_group.init_process_group(
             self._config.device, self._config.collective_timeout_seconds
         )
+        self._progress = Progress(
+            self._control if self._place.rank == 0 else None,
+            self._config.collective_timeout_seconds,
+        )
         try:
             assert_known_sum()
+            if self._job.stage is not None:
+                refuse_shared_stage(self._job, self._job.stage, self._place)
             again = self._job.restart > 0
             self._log = (
                 EventLogWriter(self._job.events_log, resume=again)
@@ -199,7 +206,9 @@ class Session:
         images = torch.zeros(shape, device=device).to(memory_format=torch.channels_last)
         labels = torch.zeros(config.local_batch_size, dtype=torch.int64, device=device)
         for _ in range(WARMUP_STEPS):
+            began = time.perf_counter()
             self._step([(images, labels)] * config.gradient_accumulation_steps)
+        self._progress.took(time.perf_counter() - began)
         self._precision = Precision(
             config.precision, device, config.loss_scale, config.loss_scale_growth_interval
         )
@@ -240,6 +249,7 @@ class Session:
                 self._checkpoints.save(epoch, self._state)
         if log:
             log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
+        self._progress.rest()
         joules = self._energy.stop()
         exposed = self._exposed_on_all_ranks()
         started = self._on_all_ranks([self._started_ns])[:, 0]
@@ -283,7 +293,7 @@ class Session:
         losses: list[Tensor] = []
         consumed: list[Tensor] = []
         exposed = []
-        batches = iter(self._loader.train_epoch(epoch))
+        batches = self._progress.through(self._loader.train_epoch(epoch), f"epoch {epoch}")
         left = self._steps_left()
         steps = self._steps_per_epoch if left is None else min(left, self._steps_per_epoch)
         for _ in range(steps):
@@ -341,9 +351,9 @@ class Session:
         if log:
             log.point(keys.WEIGHTS_DIGEST, digest, namespace=OWN, epoch_num=epoch)
             log.start(keys.EVAL_START, None, epoch_num=epoch)
-        correct, counted = evaluate(
-            self._model, self._loader.evaluate(), self._precision, self._eval_samples
-        )
+        what = f"the evaluation after epoch {epoch}"
+        batches = self._progress.through(self._loader.evaluate(), what)
+        correct, counted = evaluate(self._model, batches, self._precision, self._eval_samples)
         accuracy = correct / counted
         if log:
             log.point(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
 
 from fourmin.errors import FourminError
 from fourmin.launch.control import ControlClient
 from fourmin.launch.job import JOB_VARIABLE, Job
+
+PEER_SECONDS = 0.2
+"""How long a worker waits before it tells of a collective that failed. A peer that died is mostly
+why, and its line to the command may be closed a moment after those to its peers."""
 
 
 def main() -> None:
@@ -27,7 +32,10 @@ def main() -> None:
 
         told = "\n".join(p for p in (error.why, error.next_step) if p)
         # A peer may have died, or a link; anything else would come out the same again.
-        control.fail(error.what, told, final=not isinstance(error, CommunicationError))
+        final = not isinstance(error, CommunicationError)
+        if not final:
+            time.sleep(PEER_SECONDS)
+        control.fail(error.what, told, final=final)
         _leave(1)
     except BaseException as error:
         traceback.print_exc()

@@ -52,8 +52,11 @@ def children(pid: int) -> list[int]:
 class TwoHosts:
     """The command on the first host, and on the second what it printed for it."""
 
-    def __init__(self, hosts: tuple[str, str], folder: Path, *options: str) -> None:
+    def __init__(
+        self, hosts: tuple[str, str], folder: Path, *options: str, own: Path | None = None
+    ) -> None:
         results = ["--results-dir", str(folder / "results")]
+        self.own = own
         self.command = on(hosts[0], [*RUN, *CPU, *options, *results], folder)
         self.folder = folder
         self.line = self.wait_for("fourmin.launch.node").strip()
@@ -61,8 +64,11 @@ class TwoHosts:
         self.join(hosts[1])
 
     def join(self, host: str) -> None:
-        """Run the line that was printed."""
-        self.other = on(host, [f"exec env {self.line} --name second-host"], self.folder, True)
+        """Run the line that was printed; the folder `own` is a disk of that host's."""
+        # `ip netns exec` gives each command its own mounts.
+        mount = f"mount -t tmpfs none {self.own} && " if self.own else ""
+        line = f"{mount}exec env {self.line} --name second-host"
+        self.other = on(host, [line], self.folder, True)
 
     def wait_for(self, text: str) -> str:
         assert self.command.stderr is not None
@@ -104,6 +110,39 @@ def test_two_hosts_converge_and_validate(hosts: tuple[str, str], tmp_path: Path)
     result = json.loads((run.campaign / "run-1" / "result.json").read_bytes())
     assert (result["status"], result["configuration"]["nodes"]) == ("converged", 2)
     assert result["clocks"]["node_offset_ms"][1] == pytest.approx(0, abs=5)
+
+
+@pytest.mark.slow
+def test_each_host_stages_for_itself_also_after_a_restart(
+    hosts: tuple[str, str], tmp_path: Path
+) -> None:
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    options = ["--practice", "--runs", "1", "--stage", str(stage)]
+    run = TwoHosts(hosts, tmp_path, *options, own=stage)
+    run.wait_for("epoch 2  accuracy")
+    run.other.kill()
+    run.wait_for("the run goes on when its line is run again")
+    run.join(hosts[1])
+    output, errors = run.command.communicate(timeout=300)
+    assert run.command.returncode == 0, errors
+    assert "checked: valid" in output
+    log = (run.campaign / "run-1/events.log").read_text()
+    assert log.count('"staging_start"') == log.count('"staging_stop"') == 2
+    assert list(stage.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_one_staging_folder_for_two_hosts_is_refused_before_the_clock_starts(
+    hosts: tuple[str, str], tmp_path: Path
+) -> None:
+    stage = tmp_path / "stage"
+    run = TwoHosts(hosts, tmp_path, "--practice", "--runs", "1", "--stage", str(stage))
+    _, errors = run.command.communicate(timeout=120)
+    assert run.command.returncode == 2, errors
+    assert f"the staging folder {stage} is the same on 2 nodes" in errors
+    assert "run-start" not in (run.campaign / "ledger.jsonl").read_text()
+    assert list(stage.iterdir()) == []
 
 
 @pytest.mark.slow

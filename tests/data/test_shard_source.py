@@ -77,7 +77,10 @@ def pixels_by_sample(batches) -> dict[int, str]:
 def test_any_number_of_workers_takes_the_order_and_the_crops_of_the_seed(
     name, world, photo_tree, shards
 ):
-    """The digest of the order, and every sample's pixels, which are one worker's on the tree."""
+    """The digest of the order, and every sample's pixels, which are one worker's on the tree.
+
+    That one has gone through an epoch before, and the others begin anew as after a restart.
+    """
     digest, pixels = OrderDigest(), {}
     for epoch in (0, 1):
         consumed = []
@@ -90,6 +93,7 @@ def test_any_number_of_workers_takes_the_order_and_the_crops_of_the_seed(
         digest.update_from_ranks(consumed, 8)
     assert digest.hexdigest() == digest_of_order(11, range(2), 36, 8)
     with make(name, photo_tree[0]) as loader:
+        assert pixels_by_sample(loader.train_epoch(0)) != pixels
         assert pixels_by_sample(loader.train_epoch(1)) == pixels
 
 

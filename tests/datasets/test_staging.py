@@ -12,7 +12,7 @@ from fourmin.datasets.check import check_tree
 from fourmin.datasets.check_shards import check_shards
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.prepare import prepare_shards
-from fourmin.datasets.staging import copy_dataset, require_room
+from fourmin.datasets.staging import copy_dataset, left_behind, require_room, staged_folder
 from fourmin.errors import FourminError
 
 
@@ -61,3 +61,15 @@ def test_no_room_is_said_before_anything_starts(tree, tmp_path, monkeypatch):
     with pytest.raises(FourminError, match="no room") as caught:
         require_room(tmp_path, manifest)
     assert "--stage" in caught.value.next_step
+
+
+def test_what_a_killed_run_of_the_campaign_left_makes_room(tree, tmp_path, monkeypatch):
+    manifest, campaign = Manifest.load(tree / MANIFEST_NAME), "ab" * 32
+    copy = staged_folder(tmp_path, campaign, 2)
+    copy.mkdir()
+    assert left_behind(tmp_path, campaign) == [copy]
+    assert left_behind(tmp_path, "cd" * 32) == []
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1))
+    require_room(tmp_path, manifest, campaign)
+    with pytest.raises(FourminError, match="no room"):
+        require_room(tmp_path, manifest, "cd" * 32)

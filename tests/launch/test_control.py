@@ -133,3 +133,31 @@ def test_a_line_may_come_in_pieces(server: ControlServer, tmp_path: Path) -> Non
             line.sendall(said[at : at + 7])
             time.sleep(0.002)
         assert [server.messages.get(timeout=10).kind for _ in range(2)] == ["hello", "failed"]
+
+
+def test_progress_never_waits_for_a_command_that_does_not_listen(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "control"))
+        listener.listen()
+        client = ControlClient(tmp_path / "control", 0)
+        connection, _ = listener.accept()
+        for number in range(5000):
+            client._quiet_until = 0.0
+            client.progress(f"batch {number}", 60.0)
+        connection.setblocking(False)
+        received = b""
+        try:
+            while True:
+                received += connection.recv(1 << 20)
+        except BlockingIOError:
+            pass
+        client.progress("batch too soon", 60.0)
+        client.rest()
+        lines = [json.loads(line) for line in received.splitlines()]
+        assert lines[-1]["doing"] == f"batch {len(lines) - 2}"
+        assert 10 < len(lines) < 5000
+        assert json.loads(connection.recv(1 << 10)) == {
+            "kind": "progress", "rank": 0, "pid": os.getpid(), "doing": "", "within": None,
+        }  # fmt: skip
+        client._leaving = True
+        connection.close()

@@ -145,6 +145,7 @@ def test_a_failure_before_the_start_may_be_tried_again_and_shows(request_: Reque
     [
         ("vanishes", "worker 1 (process 4194305) died without a word"),
         ("ends", "the workers ended early (the launcher's exit code is 1)"),
+        ("hangs", "no worker has come further for 1 s"),
     ],
 )
 def test_a_run_whose_workers_die_goes_on_in_the_same_attempt(

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from fourmin.datasets.digits import ensure_digits
+from fourmin.datasets.manifest import MANIFEST_NAME
 from fourmin.errors import FourminError
 from fourmin.launch import hub as hub_module
 from fourmin.launch import preflight
@@ -243,6 +245,7 @@ def facts(job: Job, name: str = "node n1", offset: float = 0.0, **other: Any) ->
         ({"manifest": None}, "node n2: another manifest of the data"),
         ({"busy_gpus": ["GPU 0: 1 processes"]}, "node n2 uses its GPUs for something else"),
         ({"results_problem": "read-only"}, "node n2 cannot write the event log"),
+        ({"staging_problem": "no room"}, "node n2 cannot hold a copy of the images"),
         ({"offset": 501.0}, r"node n2 has a clock that is \+0.5 s off"),
         ({"offset": -3000.0}, "node n2 has a clock that is -3.0 s off"),
     ],
@@ -253,6 +256,17 @@ def test_what_is_not_alike_is_refused_with_the_node_s_name(
     preflight.compare(job, [facts(job), facts(job, "node n2", offset=499)])
     with pytest.raises(FourminError, match=message):
         preflight.compare(job, [facts(job), facts(job, "node n2", **wrong)])
+
+
+def test_a_node_that_cannot_stage_says_why(job: Job, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    manifest = ensure_digits() / MANIFEST_NAME
+
+    def problem(stage: Path | None) -> str:
+        return str(facts(replace(job, manifest=manifest, stage=stage)).facts["staging_problem"])
+
+    assert problem(None) == problem(tmp_path / "new") == ""
+    assert problem(tmp_path / "file" / "stage").startswith("cannot write to the staging folder ")
 
 
 def test_too_few_gpus_are_refused(job: Job) -> None:

@@ -16,6 +16,8 @@ from fourmin.rules.engine import check_campaign
 from fourmin.rules.rule import ERROR
 
 Records = list[dict[str, Any]]
+KEPT = ("file", "lineno", "monotonic_ms")
+"""What the metadata of every record have."""
 
 
 def errors(folder: Path) -> set[str]:
@@ -54,6 +56,35 @@ def test_what_was_trained_again_counts_once_and_its_time_counts(tmp_path: Path) 
     # From the end of epoch 4's evaluation, through the first restart and its workers' start.
     assert restarted["restarts"][1]["lost_minutes"] * 60 == pytest.approx(9.0, abs=0.2)
     assert (restarted["minutes"] - plain["minutes"]) * 60 > 9
+
+
+def staging(like: dict[str, Any], *names: str) -> Records:
+    """Records of staging with the clocks of `like`."""
+    types = {"staging_start": "INTERVAL_START", "staging_stop": "INTERVAL_END"}
+    return [
+        {**like, "key": name, "event_type": types[name], "namespace": "", "value": None,
+         "metadata": {k: v for k, v in like["metadata"].items() if k in KEPT}}
+        for name in names
+    ]  # fmt: skip
+
+
+def test_staging_cut_off_and_made_again_is_honest_and_off_the_clock_it_is_not(
+    tmp_path: Path,
+) -> None:
+    both = ("staging_start", "staging_stop")
+
+    def cut_off(records: Records, at: int) -> Records:
+        """Killed while the images were copied; the next start copies them again."""
+        start = next(i for i, r in enumerate(records) if r["key"] == "run_start")
+        again = [*records[: at + 1], *staging(records[at], *both), *records[at + 1 :]]
+        return [*again[: start + 1], *staging(again[start], "staging_start"), *again[at:]]
+
+    def before(records: Records, at: int) -> Records:
+        stop = next(i for i, r in enumerate(records) if r["key"] == "init_stop")
+        return [*records[: stop + 1], *staging(records[stop], *both), *records[stop + 1 :]]
+
+    assert cheat(tmp_path / "cut", cut_off, restarts=[[2, 0]]) == set()
+    assert cheat(tmp_path / "before", before) == {"LOG003"}
 
 
 def cheat(

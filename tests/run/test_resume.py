@@ -6,14 +6,21 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from processes import PRACTICE, fourmin, running
 
+from fourmin.datasets.digits import ensure_digits
+from fourmin.datasets.prepare import prepare_shards
+
 SEED = ["--seed", "20181", "--runs", "1"]
 """Same seed, same machine: same order, weights, losses and accuracies, to the last bit."""
+FOUR_EPOCHS = [*PRACTICE, *SEED, "--max-steps", "88"]
+STAGED = ("staging_start", "staging_stop")
 
 
 def result(root: Path) -> dict[str, Any]:
@@ -31,6 +38,19 @@ def losses(root: Path) -> dict[int, float]:
     return {epoch: stats["train_loss"] for epoch, stats in logged(root, "tracked_stats").items()}
 
 
+def staging(root: Path) -> list[str]:
+    """Where in the log the images were copied."""
+    lines = next(root.glob("*/run-1/events.log")).read_text().splitlines()
+    found = [json.loads(line.removeprefix(":::MLLOG "))["key"] for line in lines]
+    return [key for key in found if key in (*STAGED, "run_start", "run_restart", "run_stop")]
+
+
+def digits_in_shards(root: Path) -> Path:
+    """The benchmark's images as several shards."""
+    prepare_shards(ensure_digits(), root / "shards", shard_bytes=1 << 20, workers=1)
+    return root / "shards"
+
+
 def assert_same_training(plain: Path, again: Path) -> None:
     one, other = result(plain), result(again)
     for name in ("initial_weights_digest", "data_order_digest", "first_losses", "quality"):
@@ -42,21 +62,65 @@ def assert_same_training(plain: Path, again: Path) -> None:
     assert losses(plain) == losses(again)
 
 
-@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
-def test_a_killed_worker_changes_the_time_and_nothing_else(tmp_path: Path, precision: str) -> None:
-    options = [*PRACTICE, *SEED, "--precision", precision, "--max-steps", "88"]
-    plain, again = tmp_path / "plain", tmp_path / "again"
-    done = fourmin("run", *options, "--results-dir", str(plain), state=tmp_path / "p")
-    assert "checked: valid" in done.stdout, done.stderr
-    with running(*options, "--results-dir", str(again), state=tmp_path / "a") as run:
+def assert_audited(root: Path, *options: str) -> None:
+    """A replay gives weights, order and losses of the run as it was when it first started."""
+    (campaign,) = root.glob("practice-*")
+    done = fourmin("audit", str(campaign), "--json", *options, state=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = {one["name"]: one["verdict"] for one in json.loads(done.stdout)["comparisons"]}
+    assert verdicts == dict.fromkeys(("initial weights", "data order", "first losses"), "same")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The results folder of a run of four epochs on the tree, in a precision; trained once."""
+
+    @cache
+    def trained(precision: str) -> Path:
+        root = tmp_path_factory.mktemp(precision)
+        options = [*FOUR_EPOCHS, "--precision", precision, "--results-dir", str(root / "results")]
+        done = fourmin("run", *options, state=root)
+        assert "checked: valid" in done.stdout, done.stderr
+        return root / "results"
+
+    return trained
+
+
+@pytest.mark.parametrize(
+    ("precision", "victim", "staged_shards"),
+    [
+        ("fp32", "worker", False),
+        ("fp32", "agent", True),
+        pytest.param("bf16", "worker", False, marks=pytest.mark.slow),
+    ],
+    ids=["worker", "agent, with staged shards", "bf16"],
+)
+def test_what_was_killed_changes_the_time_and_nothing_else(
+    tmp_path: Path,
+    undisturbed: Callable[[str], Path],
+    precision: str,
+    victim: str,
+    staged_shards: bool,
+) -> None:
+    """Order, crops, losses and weights: those of a run on the tree that nothing happened to."""
+    plain, again, stage = undisturbed(precision), tmp_path / "again", tmp_path / "stage"
+    options = [*FOUR_EPOCHS, "--precision", precision, "--results-dir", str(again)]
+    if staged_shards:
+        options += ["--data-dir", str(digits_in_shards(tmp_path)), "--stage", str(stage)]
+    with running(*options, state=tmp_path / "a") as run:
         run.wait_for(lambda e: e.get("key") == "epoch_stop" and e["metadata"]["epoch_num"] == 3)
-        worker = run.workers()[1]
+        killed = run.workers()[1]
+        if victim == "agent":
+            # Workers may come to their end in the second that their agent's death leaves them.
+            os.kill(killed, signal.SIGSTOP)
+            killed = run.agent()
         began = time.time()
-        os.kill(worker, signal.SIGKILL)
+        os.kill(killed, signal.SIGKILL)
         told = run.wait_for(lambda e: e["event"] == "run-restarting")
         resumed = run.wait_for(lambda e: e.get("key") == "run_restart")
         assert json.loads(run.process.communicate()[0].splitlines()[-1])["valid"] is True
-    assert told["why"] == f"worker 1 (process {worker}) died without a word"
+    if victim == "worker":
+        assert told["why"] == f"worker 1 (process {killed}) died without a word"
     assert (told["restart"], told["epoch"]) == (1, 2)
     assert_same_training(plain, again)
     (restart,) = result(again)["restarts"]
@@ -66,6 +130,36 @@ def test_a_killed_worker_changes_the_time_and_nothing_else(tmp_path: Path, preci
     assert restart["lost_minutes"] * 60 > gap > 0
     assert result(again)["minutes"] * 60 > restart["minutes"] * 60 + 0.1
     assert not list(again.glob("*/run-1/checkpoints"))
+    if staged_shards:
+        assert staging(again) == ["run_start", *STAGED, "run_restart", *STAGED, "run_stop"]
+        assert list(stage.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_another_node_stages_anew_and_what_a_kill_left_is_replaced(
+    tmp_path: Path, undisturbed: Callable[[str], Path]
+) -> None:
+    """A resumed command has another folder of its node's, or the one with what was left."""
+    results, here, elsewhere = tmp_path / "results", tmp_path / "here", tmp_path / "elsewhere"
+    data = ["--data-dir", str(digits_in_shards(tmp_path))]
+    options = [*FOUR_EPOCHS, "--precision", "fp32", "--results-dir", str(results), *data]
+    for stage in (here, elsewhere):
+        with running(*options, "--stage", str(stage), state=tmp_path) as run:
+            run.wait_for(lambda e: e.get("key") == "epoch_stop" and e["metadata"]["epoch_num"] == 3)
+            for pid in [run.process.pid, run.agent(), *run.workers()]:
+                os.kill(pid, signal.SIGKILL)
+            options = ["--resume", str(run.campaign), *data]
+    (left,) = here.iterdir()
+    for shard in left.glob("*.tar"):
+        shard.unlink()
+    done = fourmin("run", *options, "--stage", str(here), "--quiet", state=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert_same_training(undisturbed("fp32"), results)
+    again = ["run_restart", *STAGED]
+    assert staging(results) == ["run_start", *STAGED, *again, *again, "run_stop"]
+    assert list(here.iterdir()) == []
+    assert fourmin("validate", str(results), state=tmp_path).returncode == 0
+    assert_audited(results, *data)
 
 
 @pytest.mark.slow
@@ -109,6 +203,7 @@ def test_a_checkpoint_that_cannot_be_read_is_left_behind(tmp_path: Path) -> None
     assert "from the start of training" in done.stderr
     assert [r["epoch"] for r in result(tmp_path)["restarts"]] == [2, 0]
     assert fourmin("validate", str(campaign), state=tmp_path).returncode == 0
+    assert_audited(tmp_path)
 
 
 @pytest.mark.slow
@@ -122,3 +217,18 @@ def test_a_hang_is_found_and_the_run_goes_on(tmp_path: Path) -> None:
         assert json.loads(run.process.communicate()[0].splitlines()[-1])["valid"] is True
     assert result(tmp_path)["status"] == "converged"
     assert result(tmp_path)["restarts"][0]["lost_minutes"] * 60 > 3
+
+
+@pytest.mark.slow
+def test_a_hang_without_a_collective_is_found_too(tmp_path: Path) -> None:
+    """The only worker waits for nobody, so that nobody waits for it."""
+    options = ["--practice", *SEED, "--set", "device=cpu", "--procs-per-node", "1"]
+    options += ["--set", "collective_timeout_seconds=2", "--results-dir", str(tmp_path)]
+    with running(*options, state=tmp_path) as run:
+        run.wait_for(lambda e: e.get("key") == "epoch_stop" and e["metadata"]["epoch_num"] == 3)
+        os.kill(run.workers()[0], signal.SIGSTOP)
+        told = run.wait_for(lambda e: e["event"] == "run-restarting")
+        assert told["why"].startswith("no worker has come further for ")
+        assert json.loads(run.process.communicate()[0].splitlines()[-1])["valid"] is True
+    assert result(tmp_path)["restarts"][0]["epoch"] == 2
+    assert result(tmp_path)["restarts"][0]["lost_minutes"] * 60 > 4

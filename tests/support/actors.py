@@ -64,8 +64,8 @@ class Place:
 
 class ActingLauncher:
     """`fails_in` maps runs to how their second worker fails: `says`, `vanishes`, `before-start`,
-    `interrupt` (as Ctrl-C would) or `ends` (the launcher ends, its workers silent). It fails in
-    the first `times` launches of the run."""
+    `interrupt` (as Ctrl-C would), `ends` (the launcher ends, its workers silent) or `hangs` (all
+    workers do). It fails in the first `times` launches of the run."""
 
     def __init__(
         self, fails_in: dict[int, str] | None = None, times: int = 1, **story: Any
@@ -139,6 +139,8 @@ class ActingWorkers:
             )
         elif fault == "vanishes":
             lines[1].hang_up()
+        elif fault == "hangs":
+            lines[0].say("progress", doing="batch 7 of epoch 2", within=0.6)
         elif fault == "ends":
             for line in lines:
                 line.say("finished") if line.rank == 0 else None

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from fourmin.datasets.staging import copy_dataset
+from fourmin.datasets.staging import copy_dataset, left_behind, staged_folder
+from fourmin.errors import FourminError
 from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
@@ -20,21 +21,50 @@ LONGEST = timedelta(days=1)
 THREADS = 8
 
 
+def refuse_shared_stage(job: Job, stage: Path, place: WorkerPlace) -> None:
+    """Raise FourminError where several nodes see the same `stage`; before the clock starts.
+
+    The first worker of each node leaves a file there, named after this launch and its node.
+    """
+    if place.world_size == place.ranks_per_node:
+        return
+    group = dist.new_group(backend="gloo")
+    launch = (
+        f".{staged_folder(stage, job.campaign, job.run).name}-{job.attempt}-{job.restart}-node-"
+    )
+    mark = stage / f"{launch}{place.rank // place.ranks_per_node}"
+    seen: list[Path] = []
+    if place.local_rank == 0:
+        mark.touch()
+    dist.barrier(group)
+    if place.local_rank == 0:
+        seen = list(stage.glob(f"{launch}*"))
+    dist.barrier(group)
+    if place.local_rank == 0:
+        mark.unlink()
+    if len(seen) > 1:
+        raise FourminError(
+            f"the staging folder {stage} is the same on {len(seen)} nodes",
+            "each node copies the images for itself",
+            "name a folder on a disk of each node with --stage, or leave it out",
+        )
+
+
 def stage_dataset(job: Job, stage: Path, place: WorkerPlace, log: EventLogWriter | None) -> Path:
     """Have the dataset copied below `stage` on every node, and wait for all of them.
 
-    The first worker of each node copies. What an earlier run of the campaign left there when it
-    was killed is removed, so that each run copies everything. Files and bytes are one node's.
+    The first worker of each node copies. What a run of the campaign left there when it was
+    killed is removed, so that each run, and each restart, copies everything. Files and bytes are
+    one node's.
     Raises FourminError.
     """
     if log:
         log.start(keys.STAGING_START, None)
     group = dist.new_group(backend="gloo", timeout=LONGEST)
-    prefix = f"fourmin-{job.campaign[:16]}-run-"
-    folder = stage / f"{prefix}{job.run}"
+    folder = staged_folder(stage, job.campaign, job.run)
     copied = None
     if place.local_rank == 0:
-        for left_over in stage.glob(f"{prefix}*"):
+        for left_over in left_behind(stage, job.campaign):
             shutil.rmtree(left_over, ignore_errors=True)
         copied = copy_dataset(job.data_dir, folder, min(THREADS, 4 * (os.cpu_count() or 1)))
     dist.barrier(group)

@@ -1,0 +1,51 @@
+"""What a worker tells the command when it cannot go on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from fourmin.launch.control import ControlServer
+
+WORKER = """
+import json, socket, sys, threading
+from pathlib import Path
+from types import SimpleNamespace
+from fourmin.launch.job import JOB_VARIABLE, Job
+from fourmin.training import worker
+from fourmin.training.comm.base import CommunicationError
+
+path = Path(sys.argv[1])
+Job.read = lambda _: SimpleNamespace(control_socket=path)
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(str(path))
+peer.sendall(json.dumps({"kind": "hello", "rank": 1, "pid": 1}).encode() + b"\\n")
+
+class Session:
+    def __init__(self, job, control): pass
+    def run(self):
+        threading.Timer(0.02, peer.close).start()
+        raise CommunicationError("the all-reduce failed")
+
+sys.modules["fourmin.training.session"] = SimpleNamespace(Session=Session)
+worker.main()
+"""
+
+
+def test_a_peer_that_dies_a_moment_after_its_connections_is_told_of_first(tmp_path: Path) -> None:
+    server = ControlServer(tmp_path / "control")
+    process = subprocess.run(
+        [sys.executable, "-c", WORKER, str(tmp_path / "control")],
+        env={**os.environ, "RANK": "0", "FOURMIN_JOB": ""},
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 1
+    told = [server.messages.get(timeout=10) for _ in range(4)]
+    assert [(one.kind, one.rank) for one in told if one.kind != "hello"] == [
+        ("lost", 1),
+        ("failed", 0),
+    ]
+    server.close()
