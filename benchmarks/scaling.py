@@ -31,6 +31,7 @@ from typing import Any
 
 from fourmin.config import CHOICES
 from fourmin.presets import load_preset
+from fourmin.system.environment import DEVICE_QUEUES
 
 PRESET = "resnet50-8k"
 WARM_UP = 8
@@ -76,7 +77,10 @@ def main() -> int:
         subprocess.run(
             [sys.executable, "-m", "torch.distributed.run", "--standalone",
              f"--nproc-per-node={gpus}", __file__, "worker", str(plan), str(result)],
-            env={**os.environ, "OMP_NUM_THREADS": "4", "TORCH_CPP_LOG_LEVEL": "ERROR"},
+            env={
+                **DEVICE_QUEUES, **os.environ,
+                "OMP_NUM_THREADS": "4", "TORCH_CPP_LOG_LEVEL": "ERROR",
+            },
             check=True,
         )  # fmt: skip
         found = json.loads(result.read_text())

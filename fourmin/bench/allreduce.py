@@ -20,6 +20,7 @@ from typing import Any
 
 from fourmin.errors import FourminError
 from fourmin.launch.agent import Agent
+from fourmin.system.environment import DEVICE_QUEUES
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version
 
@@ -198,6 +199,7 @@ def _run(workers: int, arguments: list[str], folder: Path) -> None:
         "--module", "fourmin.training.comm.measure", *arguments,
     ]  # fmt: skip
     environment = {
+        **DEVICE_QUEUES,
         **os.environ,
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",

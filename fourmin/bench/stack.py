@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 from fourmin.errors import FourminError
+from fourmin.system.environment import DEVICE_QUEUES
 
 
 def load_measurer(name: str, device: str) -> tuple[Any, int]:
@@ -13,6 +15,8 @@ def load_measurer(name: str, device: str) -> tuple[Any, int]:
 
     Raises FourminError without the training stack, and where `device` is cuda and there is none.
     """
+    for variable, value in DEVICE_QUEUES.items():
+        os.environ.setdefault(variable, value)  # read by CUDA when it is first used
     try:
         torch: Any = importlib.import_module("torch")
         module: Any = importlib.import_module(f"fourmin.training.{name}")

@@ -14,6 +14,7 @@ from typing import IO
 
 from fourmin.config import Configuration
 from fourmin.launch.job import JOB_VARIABLE, Job
+from fourmin.system.environment import DEVICE_QUEUES
 
 OUTPUT_LIMIT = 20_000
 """Characters of the workers' output that are kept for an error message."""
@@ -52,6 +53,7 @@ def start_agent(command: Sequence[str], job: Job, variables: Mapping[str, str]) 
     job.write()
     threads = str(job.configuration.threads)
     environment = {
+        **DEVICE_QUEUES,
         **os.environ,
         JOB_VARIABLE: str(job.path),
         "OMP_NUM_THREADS": threads,

@@ -33,6 +33,14 @@ ALLOWED_SLURM = (
 _SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL", "JOB")
 _NAMING_WORDS = ("HOST", "ADDR", "IFNAME", "FILE", "PATH", "HOME", "DIR")
 
+DEVICE_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+"""The default for processes that train on a GPU, under what the user has set.
+
+CUDA spreads all streams of a process over 8 hardware queues, in each of which work waits for work
+of other streams that came before. DALI's decoder alone has more streams than that, and training
+waited behind its copies: fed, the fast step ran at 0.71 of its rate, and with 32 queues at 0.96.
+"""
+
 
 def captured_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Allow-listed variables, without those whose names say that they hold secrets or places."""
