@@ -60,6 +60,7 @@ docs: $(INSTALLED)  ## write the generated pages anew
 	$(BIN)/python -m fourmin.estimate.page
 	$(BIN)/python -m fourmin.report.readme
 	$(BIN)/fourmin report submissions --format svg --output docs/time-to-train.svg
+	$(BIN)/python benchmarks/ablation.py page benchmarks/results/ablation-*.json
 
 bench-two-hosts: $(INSTALLED)  ## all-reduce on two simulated hosts (root, ip and tc)
 	$(BIN)/python benchmarks/two_hosts.py

@@ -190,10 +190,8 @@ def conclusions(points: Sequence[Point]) -> str:
     """What the runs say and do not say, in words that follow from them."""
     best = best_points(points)
     said = []
-    for batch in sorted({point.batch for point in best if point.variant != BASELINE}):
+    for batch in _compared(best):
         scores = {point.variant: point.score for point in best if point.batch == batch}
-        if not set(USUAL_VARIANTS) <= set(scores):
-            continue
         sgd, lars, excluded = (scores[name] for name in USUAL_VARIANTS)
         holds = "is" if sgd < lars < excluded else "is not"
         said.append(
@@ -227,6 +225,14 @@ def _grid(point: Point, points: Sequence[Point]) -> list[float]:
     return [p.rate for p in points if (p.batch, p.variant) == (point.batch, point.variant)]
 
 
+def _compared(best: Sequence[Point]) -> list[int]:
+    """The batches at which all three variants were run."""
+    found: dict[int, set[str]] = {}
+    for point in best:
+        found.setdefault(point.batch, set()).add(point.variant)
+    return sorted(batch for batch, names in found.items() if set(USUAL_VARIANTS) <= names)
+
+
 def chart(points: Sequence[Point]) -> bytes:
     """The chart as SVG: a panel a batch, a line a variant at its best rate, the preset dashed."""
     best = best_points(points)
@@ -237,7 +243,7 @@ def chart(points: Sequence[Point]) -> bytes:
     last = max(epoch for point in best for epoch, _ in point.by_epoch() or [(1, 0.0)])
     is_baseline = f"datum.variant === '{NAMES[BASELINE]}'"
     panels = []
-    for batch in sorted({point.batch for point in best if point.variant != BASELINE}):
+    for batch in _compared(best):
         rows = [
             {"variant": NAMES[point.variant], "epoch": epoch, "accuracy": accuracy}
             for point in best

@@ -229,6 +229,14 @@ def test_the_page_is_whole_and_the_same_however_the_runs_were_shared(
         assert f">{name}<" in drawn.decode()
 
 
+def test_the_page_in_docs_is_what_its_results_give(page: ModuleType, tmp_path: Path) -> None:
+    results = sorted((BENCHMARKS / "results").glob("ablation-*.json"))
+    docs = BENCHMARKS.parent / "docs"
+    for path in page.write(results, tmp_path):
+        assert path.read_bytes() == (docs / path.name).read_bytes(), "run `make docs`"
+    assert "docs/ablation.md" in (BENCHMARKS.parent / "README.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
