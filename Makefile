@@ -6,8 +6,10 @@ INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 
 # Coverage is of the part that never imports torch; tracing these tests would only slow them.
-UNTRACED := $(addprefix tests/,cluster comm data fast fuzz models mutants optim page precision \
-	run training)
+UNTRACED := $(addprefix tests/,cluster comm data fast fuzz models mutants optim page precision)
+
+# Whole runs, whose workers take both of two cores: beside each other they only get slower.
+RUNS := $(addprefix tests/,run training)
 
 # Files of tests run beside each other; those that bound a time (marker `alone`) come last.
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile
@@ -31,10 +33,11 @@ demo: $(INSTALLED)  ## the main job: a campaign of 5 runs on this machine, check
 	$(BIN)/fourmin report $(RESULTS)
 
 test: $(INSTALLED)  ## the tests, without the slow ones
-	$(BIN)/pytest $(PARALLEL) -m 'not slow and not alone' $(addprefix --ignore=,$(UNTRACED)) \
+	$(BIN)/pytest $(PARALLEL) -m 'not slow and not alone' $(addprefix --ignore=,$(UNTRACED) $(RUNS)) \
 		--cov --cov-report=term --cov-fail-under=90
 	$(BIN)/pytest $(PARALLEL) -m 'not slow and not alone' $(UNTRACED)
-	$(BIN)/pytest -m 'alone and not slow'
+	$(BIN)/pytest -m 'not slow' $(RUNS)
+	$(BIN)/pytest -m 'alone and not slow' $(addprefix --ignore=,$(RUNS))
 
 test-slow: $(INSTALLED)  ## the slow tests alone
 	$(BIN)/pytest -m slow
