@@ -43,7 +43,7 @@ def alexnet_512() -> Configuration:
         max_epochs=60,
         bn_epsilon=1e-4,
         collective_timeout_seconds=300.0,
-        loader_threads=4,
+        loader_threads=8,
         image_size=227,
         eval_resize=256,
         pixel_mean=(123.675, 116.28, 103.53),

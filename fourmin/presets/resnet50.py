@@ -42,7 +42,7 @@ def resnet50_256() -> Configuration:
         eval_offset=2,
         zero_last_gamma=True,
         collective_timeout_seconds=300.0,
-        loader_threads=4,
+        loader_threads=8,
         image_size=224,
         eval_resize=256,
         pixel_mean=(123.675, 116.28, 103.53),
