@@ -100,6 +100,8 @@ def _replayable(claimed: Configuration, gpus: int) -> Configuration:
         procs_per_node=workers,
         device="cuda" if on_gpus else "cpu",
         precision=precision,
+        step=claimed.step if on_gpus else "eager",
+        decoder=claimed.decoder if on_gpus else "cpu",
         # Groups of several nodes cannot be formed on one; the sum is the same.
         allreduce=claimed.allreduce if claimed.nodes == 1 else "native",
         group_size=claimed.group_size if claimed.nodes == 1 else 0,
