@@ -92,16 +92,16 @@ def audit_run(
 def _replayable(claimed: Configuration, gpus: int) -> Configuration:
     """The first steps of the same training, by workers of this machine."""
     workers = claimed.workers
-    on_gpus = claimed.device == "cuda" and gpus >= workers
-    precision = "fp32" if claimed.precision == "fp16" and not on_gpus else claimed.precision
+    here = claimed
+    if claimed.device == "cuda" and gpus < workers:
+        precision = "fp32" if claimed.precision == "fp16" else claimed.precision
+        here = dataclasses.replace(
+            claimed, device="cpu", precision=precision, step="eager", decoder="cpu"
+        )
     return dataclasses.replace(
-        claimed,
+        here,
         nodes=1,
         procs_per_node=workers,
-        device="cuda" if on_gpus else "cpu",
-        precision=precision,
-        step=claimed.step if on_gpus else "eager",
-        decoder=claimed.decoder if on_gpus else "cpu",
         # Groups of several nodes cannot be formed on one; the sum is the same.
         allreduce=claimed.allreduce if claimed.nodes == 1 else "native",
         group_size=claimed.group_size if claimed.nodes == 1 else 0,

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.errors import FourminError
-from fourmin.launch.agent import Agent
-from fourmin.system.environment import DEVICE_QUEUES
+from fourmin.launch.agent import Agent, agent_environment
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version
 
@@ -198,18 +197,9 @@ def _run(workers: int, arguments: list[str], folder: Path) -> None:
         f"--nproc-per-node={workers}", "--max-restarts=0",
         "--module", "fourmin.training.comm.measure", *arguments,
     ]  # fmt: skip
-    environment = {
-        **DEVICE_QUEUES,
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "PYTHONSAFEPATH": "1",
-        "TORCHELASTIC_ERROR_FILE": str(folder / "error.json"),
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
-    }
     with (folder / "output").open("w+b") as output:
         process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+            command, env=agent_environment(1, folder), stdin=subprocess.DEVNULL, stdout=output,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         started = Agent(process, output)

@@ -45,25 +45,31 @@ def describe_agent(configuration: Configuration) -> str:
     return f"  which starts there: {shlex.join(agent_command(configuration, place))}"
 
 
+def agent_environment(threads: int, scratch: Path) -> dict[str, str]:
+    """The environment of an agent whose workers compute in `threads` threads each."""
+    return {
+        **DEVICE_QUEUES,
+        **os.environ,
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        # A folder named like one of our modules, where the user stands, must not win.
+        "PYTHONSAFEPATH": "1",
+        # Only messages that say what went wrong; the agent's own log is noise here.
+        "TORCHELASTIC_ERROR_FILE": str(scratch / "error.json"),
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+    }
+
+
 def start_agent(command: Sequence[str], job: Job, variables: Mapping[str, str]) -> Agent:
     """Start the agent, which starts this node's workers; they read the job that is written here.
 
     `variables` are added to the environment.
     """
     job.write()
-    threads = str(job.configuration.threads)
     environment = {
-        **DEVICE_QUEUES,
-        **os.environ,
+        **agent_environment(job.configuration.threads, job.scratch),
         JOB_VARIABLE: str(job.path),
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        # A folder named like one of our modules, where the user stands, must not win.
-        "PYTHONSAFEPATH": "1",
         "PYTHONUNBUFFERED": "1",
-        # Only messages that say what went wrong; the agent's own log is noise here.
-        "TORCHELASTIC_ERROR_FILE": str(job.scratch / "error.json"),
-        "TORCH_CPP_LOG_LEVEL": "ERROR",
         **variables,
     }
     output = tempfile.TemporaryFile(dir=job.scratch)  # noqa: SIM115 - it lives with the agent
