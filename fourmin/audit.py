@@ -20,6 +20,7 @@ from fourmin.errors import NOT_CONVERGED, FourminError
 from fourmin.launch import Launcher
 from fourmin.launch.job import Job
 from fourmin.launch.watch import Watch
+from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.results.run_result import run_result
 from fourmin.system.capture import capture_system, system_digest
@@ -29,6 +30,9 @@ TOLERANCE = 0.02
 """Largest relative difference of a loss of the first steps between different machines.
 
 BF16 and FP16 keep 8 and 11 significant bits, and other processors add up in another order."""
+
+STEPS_ON_A_CPU = 4
+"""Steps that are replayed where a CPU stands in for GPUs: each may take a minute or more."""
 
 SAME, CLOSE, DIFFERENT, NOT_COMPARED = "same", "close", "different", "not compared"
 
@@ -66,37 +70,28 @@ class Audit:
         }
 
 
-def audit_run(
-    result: Mapping[str, Any], data_dir: Path, manifest: Path, launcher: Launcher, gpus: int
-) -> Audit:
-    """Replay the start of the run that `result` (result.json) tells of.
+def replayable(claimed: Configuration, gpus: int, cores: int, steps: int | None) -> Configuration:
+    """The first steps of the training that `claimed` configures, by workers of this machine.
 
-    `gpus` is the number of GPUs here; without enough of them the replay runs on the CPU, in FP32
-    where the run used FP16. Raises FourminError when the replay itself fails.
+    `gpus` and `cores` are what this machine has. Without enough GPUs the CPU stands in for them,
+    in FP32 where the run used FP16, with all of its cores. `steps` are the steps to replay; None:
+    all whose losses a log holds, or `STEPS_ON_A_CPU` where the CPU stands in.
     """
-    claimed = Configuration.from_json(result["configuration"])
-    system = capture_system()
-    replayed = _replay(result, _replayable(claimed, gpus), system, data_dir, manifest, launcher)
-    same_machine = _same_machine(result, replayed)
-    return Audit(
-        run=int(result["run"]),
-        same_machine=same_machine,
-        comparisons=(
-            _equal("initial weights", result, replayed, "initial_weights_digest"),
-            _data_order(result, claimed),
-            _losses(result, replayed, exact=same_machine),
-        ),
-    )
-
-
-def _replayable(claimed: Configuration, gpus: int) -> Configuration:
-    """The first steps of the same training, by workers of this machine."""
     workers = claimed.workers
     here = claimed
-    if claimed.device == "cuda" and gpus < workers:
-        precision = "fp32" if claimed.precision == "fp16" else claimed.precision
+    stands_in = claimed.device == "cuda" and gpus < workers
+    if stands_in:
+        fp16 = claimed.precision == "fp16"
         here = dataclasses.replace(
-            claimed, device="cpu", precision=precision, step="eager", decoder="cpu"
+            claimed,
+            device="cpu",
+            precision="fp32" if fp16 else claimed.precision,
+            gradient_dtype="fp32" if fp16 else claimed.gradient_dtype,
+            step="eager",
+            decoder="cpu",
+            threads=max(1, cores // workers),
+            # A step may take minutes here.
+            collective_timeout_seconds=max(3600.0, claimed.collective_timeout_seconds),
         )
     return dataclasses.replace(
         here,
@@ -106,7 +101,34 @@ def _replayable(claimed: Configuration, gpus: int) -> Configuration:
         allreduce=claimed.allreduce if claimed.nodes == 1 else "native",
         group_size=claimed.group_size if claimed.nodes == 1 else 0,
         checkpoints=False,
-        max_steps=8,
+        max_steps=steps or (STEPS_ON_A_CPU if stands_in else keys.LOGGED_STEPS),
+    )
+
+
+def audit_run(
+    result: Mapping[str, Any],
+    configuration: Configuration,
+    data_dir: Path,
+    manifest: Path,
+    launcher: Launcher,
+) -> Audit:
+    """Replay the start of the run that `result` (result.json) tells of.
+
+    `configuration` is what `replayable` made of the run's. Raises FourminError when the replay
+    itself fails.
+    """
+    claimed = Configuration.from_json(result["configuration"])
+    system = capture_system()
+    replayed = _replay(result, configuration, system, data_dir, manifest, launcher)
+    same_machine = _same_machine(result, replayed)
+    return Audit(
+        run=int(result["run"]),
+        same_machine=same_machine,
+        comparisons=(
+            _equal("initial weights", result, replayed, "initial_weights_digest"),
+            _data_order(result, claimed),
+            _losses(result, replayed, exact=same_machine),
+        ),
     )
 
 
@@ -140,6 +162,7 @@ def _replay(
             checkpoints=folder / "checkpoints",
             control_socket=folder / "control",
             scratch=folder,
+            replay=True,
         )
         failure = Watch(job, lambda: None, lambda record: None).until_the_end(launcher)
         if failure is not None:

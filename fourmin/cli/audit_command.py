@@ -13,6 +13,15 @@ from fourmin.cli import options
 def audit(
     campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="A campaign's folder.")],
     run: Annotated[int, typer.Option(help="Which run.", min=1)] = 1,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps to replay. [default: 8, or 4 where the CPU stands in for GPUs]",
+            min=1,
+            max=8,
+            show_default=False,
+        ),
+    ] = None,
     data_dir: options.DataDir = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
 ) -> None:
@@ -21,9 +30,10 @@ def audit(
     Exit code 0: nothing differs; 1: something does; 2: it could not be done here.
     """
     import json
+    import os
 
-    from fourmin.audit import audit_run
-    from fourmin.cli.output import stdout
+    from fourmin.audit import audit_run, replayable
+    from fourmin.cli.output import stderr, stdout
     from fourmin.errors import FourminError
     from fourmin.launch import load_launcher
     from fourmin.plan import locate_checked_data
@@ -39,7 +49,14 @@ def audit(
             next_step=f"`fourmin validate {campaign}` says what is wrong",
         )
     found, manifest = locate_checked_data(view.plan, data_dir)
-    outcome = audit_run(chosen.facts, found, manifest, load_launcher("local"), usable_gpus())
+    cores = len(os.sched_getaffinity(0))
+    replay = replayable(chosen.configuration, usable_gpus(), cores, steps)
+    stderr().print(
+        f"replaying {replay.max_steps} steps of {replay.global_batch_size} images of "
+        f"{replay.image_size} x {replay.image_size} ({replay.model}, {replay.workers} worker(s), "
+        f"{replay.device}, {replay.precision})"
+    )
+    outcome = audit_run(chosen.facts, replay, found, manifest, load_launcher("local"))
     console = stdout()
     if as_json:
         console.print(json.dumps(outcome.to_json()))

@@ -48,6 +48,8 @@ class Job:
     """Number of this restart of the attempt; 0 when it starts."""
     restart_epoch: int = 0
     """The epoch whose checkpoint a restart goes on from; 0: from the start of training."""
+    replay: bool = False
+    """Whether only the first `max_steps` steps count: no evaluation, one epoch at most."""
 
     @property
     def path(self) -> Path:

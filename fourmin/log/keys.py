@@ -134,6 +134,8 @@ INITIAL_WEIGHTS_DIGEST = "initial_weights_digest"
 DATA_ORDER_DIGEST = "data_order_digest"
 WEIGHTS_DIGEST = "weights_digest"
 STEP_LOSS = "step_loss"
+LOGGED_STEPS = 8
+"""Steps at the start of a run whose losses are logged one by one, for replays."""
 COMMUNICATION = "communication"
 CLOCKS = "clocks"
 ENERGY = "energy"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fourmin.config import Configuration
-from fourmin.presets.imagenet import HYBRID_THRESHOLD
+from fourmin.presets.imagenet import FUSION_THRESHOLD, HYBRID_THRESHOLD
 
 
 def alexnet_512() -> Configuration:
@@ -43,6 +43,7 @@ def alexnet_512() -> Configuration:
         max_epochs=60,
         bn_epsilon=1e-4,
         collective_timeout_seconds=300.0,
+        fusion_threshold=FUSION_THRESHOLD,
         loader_threads=8,
         image_size=227,
         eval_resize=256,
@@ -99,10 +100,9 @@ def alexnet_64k() -> Configuration:
 
     So this extends NVCaffe's 32K recipe, `alexnet-32k`, to twice its batch, unchanged but for
     the length: learning rate 32, a quadratic ramp over 10 epochs, decay over all 95. Nobody is
-    known to have published these settings at this batch. The fusion threshold is this project's
-    default, the hybrid threshold `imagenet.HYBRID_THRESHOLD`, and 128 nodes of 8 GPUs are an
-    assumption about the paper's machine. Evaluated after epochs 3, 7, ... 95, so that the paper's
-    last epoch is one of them.
+    known to have published these settings at this batch. Both thresholds are this project's
+    (`presets.imagenet`), and 128 nodes of 8 GPUs are an assumption about the paper's machine.
+    Evaluated after epochs 3, 7, ... 95, so that the paper's last epoch is one of them.
 
     Never run here.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fourmin.config import Configuration
-from fourmin.presets.imagenet import HYBRID_THRESHOLD, TRAIN_IMAGES
+from fourmin.presets.imagenet import FUSION_THRESHOLD, HYBRID_THRESHOLD, TRAIN_IMAGES
 
 
 def resnet50_256() -> Configuration:
@@ -42,6 +42,7 @@ def resnet50_256() -> Configuration:
         eval_offset=2,
         zero_last_gamma=True,
         collective_timeout_seconds=300.0,
+        fusion_threshold=FUSION_THRESHOLD,
         loader_threads=8,
         image_size=224,
         eval_resize=256,
@@ -128,9 +129,8 @@ def resnet50_64k() -> Configuration:
     So the schedule is MLPerf's reference convergence point for batch 65536 (mean 84.5 epochs to
     75.9%): learning rate 24.699, 31 warmup epochs, momentum 0.951807, weight decay 1e-4, 1,133
     decay steps, batch statistics over 128 images (4 workers of 32). What the point does not say
-    is as in `resnet50-32k`. The fusion threshold is this project's default, the hybrid threshold
-    `imagenet.HYBRID_THRESHOLD`, and 256 nodes of 8 GPUs are an assumption about the paper's
-    machine.
+    is as in `resnet50-32k`. Both thresholds are this project's (`presets.imagenet`), and 256 nodes
+    of 8 GPUs are an assumption about the paper's machine.
 
     Evaluated after epochs 4, 8, ... 92; the decay ends in epoch 91. The submission to MLPerf v0.7
     with this learning rate, warmup and momentum took 87.2 epochs in the mean.

@@ -60,8 +60,6 @@ from fourmin.training.run_log import (
 from fourmin.training.state import ORDER, State, pack, shared, unpack
 from fourmin.training.step import EagerStep
 
-LOGGED_STEPS = 8
-"""Steps at the start of a run whose loss is logged one by one, for replays."""
 WARMUP_STEPS = 2
 
 
@@ -149,7 +147,9 @@ class Session:
         """Model, optimizer and step, with the initial weights; nothing is compiled after it."""
         config = self._config
         self._build()
-        self._warm_up()
+        # On a CPU a warm-up buys time alone, and a replay is not timed.
+        if not (self._job.replay and config.device == "cpu"):
+            self._warm_up()
         initialize(self._model, self._job.seed, config.initialization, config.zero_last_gamma)
         self._checkpoints = Checkpoints(
             self._job.checkpoints, self._place, self._log, writes=self._is_saved()
@@ -239,6 +239,8 @@ class Session:
         reached = False
         for epoch in range(self._job.restart_epoch + 1, config.max_epochs + 1):
             self._train_epoch(epoch)
+            if self._job.replay:
+                break
             last = self._steps_left() == 0
             evaluated = last or self._benchmark.evaluates_after(epoch, config.eval_offset)
             if evaluated:
@@ -312,7 +314,7 @@ class Session:
             images = steps * self._config.global_batch_size
             log.end(keys.EPOCH_STOP, None, epoch_num=epoch, samples_count=images)
             if epoch == 1:
-                log.point(keys.STEP_LOSS, _finite(means[:LOGGED_STEPS]), namespace=OWN)
+                log.point(keys.STEP_LOSS, _finite(means[: keys.LOGGED_STEPS]), namespace=OWN)
             log.point(
                 keys.TRACKED_STATS,
                 {

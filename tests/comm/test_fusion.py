@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fourmin.errors import FourminError
 from fourmin.training.comm.base import CommunicationError
-from fourmin.training.comm.fusion import GradientReducer, mean
+from fourmin.training.comm.fusion import GradientReducer, last_factor, mean
 
 EVERYTHING = slice(0, 12)
 MakeReducer = Callable[..., GradientReducer]
@@ -468,6 +468,35 @@ def test_mean_of_equal_ranks_is_the_value(
     expected = torch.tensor(values)
     bound = (ranks + 1) * unit * expected.abs() * 1.01 + 2 * ranks * tiny
     assert ((flat - expected).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("dtype", [None, torch.float16])
+def test_without_the_division_the_factor_is_all_that_is_missing(dtype: torch.dtype | None) -> None:
+    values = torch.tensor([3.0, -0.125, 1e-3])
+    whole, rest = values.clone(), values.clone()
+    mean(whole, SimulatedRanks(6, 1), 6, None if dtype is None else torch.empty(3, dtype=dtype))
+    wire = None if dtype is None else torch.empty(3, dtype=dtype)
+    mean(rest, SimulatedRanks(6, 1), 6, wire, divide=False)
+    factor = last_factor(6, halves=dtype is not None)
+    assert factor == pytest.approx(1 / 6 if dtype is None else 6**-0.5)
+    assert (rest * factor).tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [(None, 0.25), (torch.float16, 0.5)])
+def test_a_reducer_leaves_the_division_to_whoever_asks_for_it(
+    dtype: torch.dtype | None, factor: float
+) -> None:
+    parameter = nn.Parameter(torch.zeros(2))
+    reducer = GradientReducer([("p", parameter)], SimulatedRanks(4, 1), 4, 0, bucket_dtype=dtype)
+    for asked, expected in ((False, 8.0), (True, 8.0 / factor)):
+        if asked:
+            assert reducer.leave_division() == factor
+        reducer.zero_()
+        (parameter.sum() * 8.0).backward()
+        reducer.finish()
+        assert parameter.grad is not None
+        assert parameter.grad.tolist() == [expected] * 2
+    reducer.close()
 
 
 def test_mean_is_not_the_sum_nor_the_own_value() -> None:

@@ -33,23 +33,25 @@ def make(kind: str, device: torch.device) -> tuple[list[nn.Parameter], torch.opt
     return parameters, Lars(groups, lr=0.1, eta=0.01, epsilon=1e-3, clip=kind == "clip")
 
 
+@pytest.mark.parametrize("factor", [1.0, 1 / 6])
 @pytest.mark.parametrize("kind", ["lars", "clip", "sgd", "nesterov"])
-def test_weights_schedule_and_loss_scale(device: torch.device, kind: str) -> None:
+def test_weights_schedule_and_loss_scale(device: torch.device, kind: str, factor: float) -> None:
     from fourmin.training.fast.update import FusedUpdate
 
     ours, fused_optimizer = make(kind, device)
     theirs, optimizer = make(kind, device)
     halves = {p: torch.zeros_like(p, dtype=torch.float16) for p in ours[:2]}
     update = FusedUpdate(
-        fused_optimizer, halves, RATES, scaled=True, loss_scale=1024.0, growth_interval=3
-    )
+        fused_optimizer, halves, RATES, scaled=True, loss_scale=1024.0, growth_interval=3,
+        factor=factor,
+    )  # fmt: skip
     generator = torch.Generator().manual_seed(2)
     scales, performed = [], 0
     for step in range(7):
         for a, b in zip(ours, theirs, strict=True):
             grad = torch.randn(a.shape, generator=generator).to(device) * 0.1
             b.grad.copy_(grad)
-            a.grad.copy_(grad * update.scale[0])
+            a.grad.copy_(grad / factor * update.scale[0])
         if step == 2:
             ours[4].grad[3] = float("inf")
         elif step == 5:

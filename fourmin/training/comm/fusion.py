@@ -75,13 +75,21 @@ class ReductionCounters:
     bucket_algorithms: tuple[str, ...]
 
 
-def mean(flat: Tensor, all_reduce: AllReduce, world_size: int, wire: Tensor | None = None) -> None:
+def mean(
+    flat: Tensor,
+    all_reduce: AllReduce,
+    world_size: int,
+    wire: Tensor | None = None,
+    *,
+    divide: bool = True,
+) -> None:
     """Replace ``flat`` (FP32, 1-D) by its mean over all ranks.
 
     Without ``wire``: sum, then one multiplication by 1/p. With ``wire`` (a half-precision tensor
     of the same size, overwritten): divide by sqrt(p), round, sum, and divide by sqrt(p) in FP32.
     Dividing by p first would flush small FP16 gradients to zero, dividing after the sum would
     overflow; split, the sum is sqrt(p) times the mean, and the smallest term g/sqrt(p).
+    Without ``divide`` the last multiplication, by ``last_factor``, is left to the caller.
 
     The split keeps the range, not the digits. A sum of p terms, one after the other, in a type
     of t significant bits (FP16 11, BF16 8) stops growing once a term is below half a unit in
@@ -90,15 +98,20 @@ def mean(flat: Tensor, all_reduce: AllReduce, world_size: int, wire: Tensor | No
     """
     if world_size == 1:
         return
+    factor = last_factor(world_size, halves=wire is not None)
     if wire is None:
         all_reduce.all_reduce(flat)
-        flat.mul_(1.0 / world_size)
-        return
-    split = 1.0 / math.sqrt(world_size)
-    torch.mul(flat, split, out=wire)
-    all_reduce.all_reduce(wire)
-    flat.copy_(wire)
-    flat.mul_(split)
+    else:
+        torch.mul(flat, factor, out=wire)
+        all_reduce.all_reduce(wire)
+        flat.copy_(wire)
+    if divide:
+        flat.mul_(factor)
+
+
+def last_factor(world_size: int, *, halves: bool) -> float:
+    """What ``mean`` multiplies by at last: 1/p, or 1/sqrt(p) where halves are sent."""
+    return 1.0 / math.sqrt(world_size) if halves else 1.0 / world_size
 
 
 class GradientReducer:
@@ -159,6 +172,8 @@ class GradientReducer:
         self._all_reduce = all_reduce
         self._world_size = world_size
         self._overlap = overlap
+        self._factor = last_factor(world_size, halves=wire_dtype is not None)
+        self._divides = True
         self._accumulating = False
         self._launched = 0
         self._steps = 0
@@ -262,6 +277,15 @@ class GradientReducer:
                 slot.arrived = False
         return exposed
 
+    def leave_division(self) -> float:
+        """From now on leave out the last multiplication of the mean; returns its factor.
+
+        For an update that multiplies the gradients anyway: it saves a pass over each bucket,
+        which would wait for memory beside the backward pass. 1 with one rank.
+        """
+        self._divides = False
+        return self._factor
+
     def close(self) -> None:
         """Unhook the parameters and stop the communication thread; the gradients stay."""
         if self._closed:
@@ -315,7 +339,13 @@ class GradientReducer:
         bucket = self._buckets[index]
         try:
             with torch.no_grad():
-                mean(bucket.flat, self._all_reduce, self._world_size, bucket.wire)
+                mean(
+                    bucket.flat,
+                    self._all_reduce,
+                    self._world_size,
+                    bucket.wire,
+                    divide=self._divides,
+                )
         except Exception as error:
             size = bucket.sent.numel() * bucket.sent.element_size()
             raise CommunicationError(

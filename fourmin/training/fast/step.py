@@ -92,6 +92,7 @@ class FastStep:
             scaled=precision.name == "fp16",
             loss_scale=precision.loss_scale,
             growth_interval=growth_interval,
+            factor=reducer.leave_division(),
         )
         self._loss = torch.zeros((), device=precision.device)
         self._stale = True

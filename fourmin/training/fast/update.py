@@ -27,7 +27,8 @@ class FusedUpdate:
     state_dict stays what it is. The learning rate comes from `learning_rates` (FP32, on the
     device), by the number of steps performed; beyond its end the last one holds.
     `halves` maps parameters to half-precision copies with the same memory order, which each
-    update writes too. `scaled`: the gradients carry the loss scale, a step with a gradient that
+    update writes too. The gradients are multiplied by `factor`, for one that whoever made them
+    left out. `scaled`: the gradients carry the loss scale, a step with a gradient that
     is not finite is skipped, and the scale adapts as `precision.LossScaler` does.
 
     Launching the kernels reads nothing on the host and allocates nothing: a CUDA graph can hold
@@ -43,12 +44,14 @@ class FusedUpdate:
         scaled: bool,
         loss_scale: float,
         growth_interval: int,
+        factor: float = 1.0,
     ) -> None:
         if not isinstance(optimizer, (Lars, SGD)):
             raise ValueError(f"no fused update for {type(optimizer).__name__}")
         self._lars = isinstance(optimizer, Lars)
         self._scaled = scaled
         self._growth_interval = growth_interval
+        self._factor = factor
         self._velocities: list[Tensor] = []
         rows: list[list[int]] = []
         first_chunk, groups = [0], []
@@ -83,8 +86,9 @@ class FusedUpdate:
         self._rate = torch.zeros(self._parameters, device=device)
         self._bad = torch.zeros(self._parameters, dtype=torch.int32, device=device)
         self._state = torch.zeros(4, dtype=torch.int32, device=device)
-        self.scale = torch.ones(2, device=device)
-        """The loss scale and its inverse, on the device."""
+        self.scale = torch.ones(3, device=device)
+        """The loss scale, what the gradients are multiplied by (factor over loss scale), and the
+        factor; on the device."""
         self.reset(loss_scale)
 
     def reset(self, loss_scale: float) -> None:
@@ -92,8 +96,7 @@ class FusedUpdate:
         for velocity in self._velocities:
             velocity.zero_()
         self._state.zero_()
-        value = loss_scale if self._scaled else 1.0
-        self.scale.copy_(torch.tensor([value, 1.0 / value]))
+        self._set_scale(loss_scale if self._scaled else 1.0)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -135,8 +138,10 @@ class FusedUpdate:
         """Go on from what `read` gave; the velocities are the optimizer's."""
         counts = [int(state[name]) for name in ("performed", "skipped_steps", "good_steps")]
         self._state.copy_(torch.tensor([*counts, 0], dtype=torch.int32))
-        value = float(state["loss_scale"])
-        self.scale.copy_(torch.tensor([value, 1.0 / value]))
+        self._set_scale(float(state["loss_scale"]))
+
+    def _set_scale(self, value: float) -> None:
+        self.scale.copy_(torch.tensor([value, self._factor / value, self._factor]))
 
 
 def _settings(group: Mapping[str, Any]) -> list[float]:

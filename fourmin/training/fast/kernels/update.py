@@ -3,8 +3,8 @@
 Parameters need not lie side by side. `table` int64 [chunks, 6] gives for each chunk the addresses
 of weight, gradient and velocity (FP32) and of the half-precision copy (0: none), the number of
 elements, and the parameter it belongs to. `state` int32 [4] is: steps performed, steps skipped,
-good steps since the loss scale changed, attempted. `scale` FP32 [2] is the loss scale and its
-inverse. Nothing is read by the host.
+good steps since the loss scale changed, attempted. `scale` FP32 [3] is the loss scale, what the
+gradients are multiplied by, and the latter times the loss scale. Nothing is read by the host.
 """
 
 # Triton infers the types of a kernel's arguments: pointers and numbers.
@@ -161,6 +161,6 @@ def advance(
         tl.store(state + 1, tl.load(state + 1) + skip)
         tl.store(state, tl.load(state) + 1 - skip)
         tl.store(scale, value)
-        tl.store(scale + 1, 1.0 / value)
+        tl.store(scale + 1, tl.load(scale + 2) / value)
     else:
         tl.store(state, tl.load(state) + 1)
