@@ -26,10 +26,17 @@ from fourmin.results.run_result import run_result
 from fourmin.system.capture import capture_system, system_digest
 from fourmin.system.software import package_digest
 
-TOLERANCE = 0.02
+TOLERANCE = 1e-3
 """Largest relative difference of a loss of the first steps between different machines.
 
-BF16 and FP16 keep 8 and 11 significant bits, and other processors add up in another order."""
+Eight steps of FP16 on an H200 differed by 3e-6 from FP32 on a CPU (resnet50-tiny), BF16 by 8e-5
+from FP32 (resnet8); those of another seed differ by 3e-3 to 1e-2."""
+
+LOOSE_TOLERANCE = 0.02
+"""The same where the replay cannot have the same pixels, dropout masks or skipped steps."""
+
+DROPOUT_MODELS = ("alexnet",)
+"""Models with dropout, whose masks each kind of device draws in its own way."""
 
 STEPS_ON_A_CPU = 4
 """Steps that are replayed where a CPU stands in for GPUs: each may take a minute or more."""
@@ -127,7 +134,11 @@ def audit_run(
         comparisons=(
             _equal("initial weights", result, replayed, "initial_weights_digest"),
             _data_order(result, claimed),
-            _losses(result, replayed, exact=same_machine),
+            _losses(
+                result["first_losses"],
+                replayed["first_losses"],
+                (0.0, 0.0) if same_machine else _tolerances(claimed, configuration),
+            ),
         ),
     )
 
@@ -213,20 +224,46 @@ def _data_order(result: Mapping[str, Any], claimed: Configuration) -> Comparison
     return Comparison("data order", SAME if digest == expected else DIFFERENT, digest, expected)
 
 
-def _losses(result: Mapping[str, Any], replayed: Mapping[str, Any], *, exact: bool) -> Comparison:
-    ours, theirs = replayed["first_losses"], result["first_losses"]
+def _tolerances(claimed: Configuration, here: Configuration) -> tuple[float, float]:
+    """The largest relative difference of the first step's loss, and of those after it.
+
+    The first depends on weights and images alone. Loss scaling may have skipped steps after it
+    that a replay in FP32 performs.
+    """
+    other_masks = claimed.device != here.device and claimed.model in DROPOUT_MODELS
+    if other_masks or claimed.decoder != here.decoder:
+        return LOOSE_TOLERANCE, LOOSE_TOLERANCE
+    may_skip = claimed.precision == "fp16" and here.precision != "fp16"
+    return TOLERANCE, LOOSE_TOLERANCE if may_skip else TOLERANCE
+
+
+def _losses(
+    theirs: list[float | None] | None,
+    ours: list[float | None],
+    tolerances: tuple[float, float],
+) -> Comparison:
+    """Claimed losses against replayed ones, as many as there are of both; None: not finite."""
     if not theirs:
         return Comparison("first losses", NOT_COMPARED, "-", "the run ended before them")
-    pairs = [(a, b) for a, b in zip(theirs, ours, strict=False) if a is not None and b is not None]
-    worst = max((abs(a - b) / max(abs(b), 1e-12) for a, b in pairs), default=math.inf)
-    if theirs[: len(ours)] == ours[: len(theirs)]:
+    count = min(len(theirs), len(ours))
+    off = [_off(a, b) for a, b in zip(theirs[:count], ours[:count], strict=True)]
+    if theirs[:count] == ours[:count]:
         verdict = SAME
-    elif not exact and worst <= TOLERANCE:
+    elif off[0] <= tolerances[0] and all(one <= tolerances[1] for one in off[1:]):
         verdict = CLOSE
     else:
         verdict = DIFFERENT
-    return Comparison("first losses", verdict, _short(theirs), f"{_short(ours)} ({worst:.1e} off)")
+    measured = f"{max(off):.1e} off in {count} of {len(theirs)}"
+    return Comparison("first losses", verdict, _short(theirs), f"{_short(ours)} ({measured})")
 
 
-def _short(losses: list[float]) -> str:
-    return ", ".join("-" if loss is None else f"{loss:.5f}" for loss in losses[:3]) + ", …"
+def _off(claimed: float | None, replayed: float | None) -> float:
+    """Relative difference; infinite where only one of the two is finite."""
+    if claimed is None or replayed is None:
+        return 0.0 if claimed is replayed else math.inf
+    return abs(claimed - replayed) / max(abs(replayed), 1e-12)
+
+
+def _short(losses: list[float | None]) -> str:
+    shown = ["-" if loss is None else f"{loss:.5f}" for loss in losses[:3]]
+    return ", ".join([*shown, "…"] if len(losses) > 3 else shown)

@@ -181,7 +181,9 @@ def test_the_start_of_a_run_is_replayed_to_the_bit_and_a_lie_is_seen(tmp_path: P
     events = lie / "run-1/events.log"
     seed = json.loads((folder / "run-1/result.json").read_bytes())["seed"]
     events.write_text(events.read_text().replace(f'"value": {seed},', f'"value": {seed ^ 1},'))
-    audited = fourmin("audit", str(lie), "--json", state=tmp_path)
+    audited = fourmin("audit", str(lie), "--json", "--steps", "3", state=tmp_path)
     assert audited.returncode == 1, audited.stderr
-    verdicts = {c["verdict"] for c in json.loads(audited.stdout)["comparisons"]}
-    assert verdicts == {"different"}
+    comparisons = json.loads(audited.stdout)["comparisons"]
+    assert {c["verdict"] for c in comparisons} == {"different"}
+    assert comparisons[-1]["replayed"].endswith("off in 3 of 8)")
+    assert "replaying 3 steps of" in audited.stderr
