@@ -1,6 +1,6 @@
 """Scaling of ResNet-50 over the GPUs of one node, and all-reduce bandwidths, in one go.
 
-    python benchmarks/scaling.py [--gpus N] [--batch 256] [--steps 30] [--step fast|eager]
+    python benchmarks/scaling.py [--gpus N] [--batch 256] [--steps 30] [--step eager|fast]
                                  [--only native lockstep ...] [--output FILE]
 
 Starts torchrun on this machine. FP16, channels_last, synthetic images that stay on the GPU. In the
@@ -53,8 +53,8 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=0, help="0: all that are visible")
     parser.add_argument("--batch", type=int, default=256, help="images on each GPU")
     parser.add_argument("--steps", type=int, default=30, help="in a block; 6 blocks of each")
-    parser.add_argument("--step", choices=CHOICES["step"], default="fast", help="of fourmin")
     preset = load_preset(PRESET)
+    parser.add_argument("--step", choices=CHOICES["step"], default=preset.step, help="of fourmin")
     parser.add_argument("--fusion-threshold", type=int, default=preset.fusion_threshold)
     parser.add_argument(
         "--gradient-dtype", choices=CHOICES["gradient_dtype"], default=preset.gradient_dtype
@@ -294,7 +294,10 @@ def take_turns(
 
     rates: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(BLOCKS + 1):
-        for name, step in steps.items():
+        # Each comes after each other one, since what ran before decides how warm the GPU is.
+        names = [*steps][turn % len(steps) :] + [*steps][: turn % len(steps)]
+        for name in names:
+            step = steps[name]
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             torch.cuda.synchronize()
             dist.barrier(device_ids=[place.local_rank])
