@@ -21,6 +21,7 @@ import argparse
 import dataclasses
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -37,14 +38,7 @@ PRESET = "resnet50-8k"
 WARM_UP = 8
 LEAD_IN = 4
 BLOCKS = 6
-ALONE = {
-    "lockstep": "alone",
-    "silent": "alone",
-    "native": "alone",
-    "tuned": "alone",
-    "ddp": "alone-eager",
-}
-"""What each contender is held against."""
+CONTENDERS = ("lockstep", "silent", "native", "tuned", "ddp")
 
 
 def main() -> int:
@@ -61,7 +55,7 @@ def main() -> int:
     )
     parser.add_argument("--max-size", type=int, default=1 << 30, help="bytes, of the all-reduce")
     parser.add_argument("--group-size", type=int, default=0, help="GPUs in a group")
-    parser.add_argument("--only", nargs="+", choices=ALONE, default=["native", "tuned", "ddp"])
+    parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=["native", "tuned", "ddp"])
     parser.add_argument("--output", type=Path, help="write the JSON there as well")
     options = parser.parse_args()
     import torch
@@ -136,13 +130,19 @@ def worker(plan_path: str, result_path: str) -> None:
             "gradient_dtype": options["gradient_dtype"],
             "images_per_second_per_gpu": {name: round(rate, 1) for name, rate in rates.items()},
             "efficiency": {
-                name: round(rates[name] / rates[ALONE[name]], 4) for name in options["only"]
+                name: round(rates[name] / rates[alone(name, options["step"])], 4)
+                for name in options["only"]
             },
             "allreduce": bandwidths,
         }
         Path(result_path).write_text(json.dumps(result))
     dist.barrier(device_ids=[place.local_rank])
     process_group.destroy()
+
+
+def alone(contender: str, step: str) -> str:
+    """The lone step that a contender is held against."""
+    return "alone-eager" if contender == "ddp" and step != "eager" else "alone"
 
 
 def build_steps(
@@ -277,7 +277,7 @@ def build_steps(
         "alone-eager": lambda: own("eager", "native", lone),
         "ddp": ddp,
     }
-    asked = {*options["only"], *(ALONE[name] for name in options["only"])}
+    asked = {*options["only"], *(alone(name, options["step"]) for name in options["only"])}
     return {name: build() for name, build in builders.items() if name in asked}
 
 
@@ -294,10 +294,8 @@ def take_turns(
 
     rates: dict[str, list[float]] = {name: [] for name in steps}
     for turn in range(BLOCKS + 1):
-        # Each comes after each other one, since what ran before decides how warm the GPU is.
-        names = [*steps][turn % len(steps) :] + [*steps][: turn % len(steps)]
-        for name in names:
-            step = steps[name]
+        # In another order each turn, the same on all ranks: what ran before warms the GPU.
+        for name, step in random.Random(turn).sample([*steps.items()], len(steps)):
             start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             torch.cuda.synchronize()
             dist.barrier(device_ids=[place.local_rank])
