@@ -18,6 +18,8 @@ ALLOWED_PREFIXES = (
     "OMP_",
     "MKL_",
     "GLOO_",
+    "MALLOC_",
+    "GLIBC_",
     "FOURMIN_",
 )
 ALLOWED_SLURM = (

@@ -15,6 +15,7 @@ from torch.nn import functional
 from fourmin.bench.step_report import Ceilings, PeerResult, StepOptions, StepReport
 from fourmin.config import Configuration
 from fourmin.system.hardware import processor
+from fourmin.training.backends import set_backends
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.fast.choose import build_step, reason_against
@@ -38,9 +39,7 @@ def measure_steps(
     `config` gives optimizer, schedule and loss scale. `say` gets a line about each measurement
     before it starts. A peer that does not run here is reported with the reason.
     """
-    torch.set_num_threads(options.threads)
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = False
+    set_backends(options.threads, options.device)
     device = torch.device(options.device)
     say("ceilings")
     report = StepReport(

@@ -21,6 +21,7 @@ from fourmin.bench.step_report import StepOptions
 from fourmin.config import Configuration
 from fourmin.datasets.manifest import Manifest
 from fourmin.errors import FourminError
+from fourmin.training.backends import set_backends
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.data import open_data
@@ -54,9 +55,7 @@ def measure_data(
     `say` gets a line about each measurement before it starts. A loader that does not run here is
     reported with the reason. Raises FourminError when an image cannot be read.
     """
-    torch.set_num_threads(config.threads)
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = False
+    set_backends(config.threads, options.device)
     device = torch.device(options.device)
     report = DataReport(options, hardware_name(device), f"torch {torch.__version__}")
     say("reading")

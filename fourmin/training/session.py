@@ -29,6 +29,7 @@ from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
 from fourmin.ruleset import load_ruleset
 from fourmin.system.boot import boot_digest
+from fourmin.training.backends import set_backends
 from fourmin.training.comm import process_group
 from fourmin.training.comm.agreement import (
     assert_known_sum,
@@ -88,10 +89,7 @@ class Session:
 
         Raises FourminError for what cannot go on; every other exception is a fault.
         """
-        torch.set_num_threads(self._config.threads)
-        torch.backends.cudnn.benchmark = True
-        # torch lets cuDNN round FP32 convolutions to TF32 by itself; fp32 here means FP32.
-        torch.backends.cudnn.allow_tf32 = False
+        set_backends(self._config.threads, self._config.device)
         self._place = process_group.init_process_group(
             self._config.device, self._config.collective_timeout_seconds
         )
