@@ -4,32 +4,47 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
+from pathlib import Path
 
 import torch
 
+from fourmin.system.hardware import memory_gib
+
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
+_CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-def set_backends(threads: int, device: str) -> None:
-    """Compute in `threads` threads on a device ("cpu" or "cuda"); call before anything large."""
+def set_backends(threads: int) -> None:
+    """Compute in `threads` threads; convolutions are chosen by measurement."""
     torch.set_num_threads(threads)
     torch.backends.cudnn.benchmark = True
     # torch lets cuDNN round FP32 convolutions to TF32 by itself; fp32 here means FP32.
     torch.backends.cudnn.allow_tf32 = False
-    if device == "cpu":
-        _keep_freed_memory()
 
 
-def _keep_freed_memory() -> None:
-    """Let freed memory stay with the process, for the next step to use.
+def keep_freed_memory(processes: int) -> bool:
+    """Let freed memory stay with this process, for the next step to use; whether it does.
 
-    glibc gives large blocks back to the kernel, which clears each page anew when it is touched; a
-    step allocates what the step before freed. ResNet-50 on 64x64 images trains up to a third
-    faster on two cores without that, in a third more memory. Who has set MALLOC_* or
+    For training on a CPU, after a step to warm up. glibc gives large blocks back to the kernel,
+    which clears each page anew when it is touched; a step allocates what the step before freed.
+    Without that a step is up to a third faster in a third more memory (benchmarks/README.md), so
+    it is done only if `processes` such as this one would fit twice. Who has set MALLOC_* or
     GLIBC_TUNABLES has decided already; other C libraries are left alone.
     """
     decided = any(name.startswith(("MALLOC_", "GLIBC_")) for name in os.environ)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None and not decided:
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, -1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    if decided or mallopt is None or 2 * peak * processes > _memory_limit():
+        return False
+    return bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, -1))
+
+
+def _memory_limit() -> int:
+    """Bytes that the processes of this machine, or of this container, may use together."""
+    machine = (memory_gib() or 0) << 30
+    try:
+        container = _CGROUP_LIMIT.read_text().strip()
+    except OSError:
+        return machine
+    return min(machine, int(container)) if container.isdigit() else machine

@@ -15,7 +15,7 @@ from torch.nn import functional
 from fourmin.bench.step_report import Ceilings, PeerResult, StepOptions, StepReport
 from fourmin.config import Configuration
 from fourmin.system.hardware import processor
-from fourmin.training.backends import set_backends
+from fourmin.training.backends import keep_freed_memory, set_backends
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.fast.choose import build_step, reason_against
@@ -39,7 +39,7 @@ def measure_steps(
     `config` gives optimizer, schedule and loss scale. `say` gets a line about each measurement
     before it starts. A peer that does not run here is reported with the reason.
     """
-    set_backends(options.threads, options.device)
+    set_backends(options.threads)
     device = torch.device(options.device)
     say("ceilings")
     report = StepReport(
@@ -120,6 +120,8 @@ def _measure_peer(
         try:
             for _ in range(options.warmup):
                 call()
+            if device.type == "cpu":
+                keep_freed_memory(1)
             wall, used = time.perf_counter(), time.process_time()
             seconds = _times(call, device, options.repeats)
             wall, used = time.perf_counter() - wall, time.process_time() - used

@@ -21,7 +21,7 @@ from fourmin.bench.step_report import StepOptions
 from fourmin.config import Configuration
 from fourmin.datasets.manifest import Manifest
 from fourmin.errors import FourminError
-from fourmin.training.backends import set_backends
+from fourmin.training.backends import keep_freed_memory, set_backends
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.data import open_data
@@ -55,7 +55,7 @@ def measure_data(
     `say` gets a line about each measurement before it starts. A loader that does not run here is
     reported with the reason. Raises FourminError when an image cannot be read.
     """
-    set_backends(config.threads, options.device)
+    set_backends(config.threads)
     device = torch.device(options.device)
     report = DataReport(options, hardware_name(device), f"torch {torch.__version__}")
     say("reading")
@@ -226,6 +226,9 @@ def _training(
         step([(batch.images, batch.labels)])
         return batch.labels.numel()
 
+    if device.type == "cpu":
+        synthetic()
+        keep_freed_memory(1)
     turns: dict[str, Turn] = {"": synthetic}
     loaders, results = [], []
     for name in options.loaders:

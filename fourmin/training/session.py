@@ -29,7 +29,7 @@ from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
 from fourmin.ruleset import load_ruleset
 from fourmin.system.boot import boot_digest
-from fourmin.training.backends import set_backends
+from fourmin.training.backends import keep_freed_memory, set_backends
 from fourmin.training.comm import process_group
 from fourmin.training.comm.agreement import (
     assert_known_sum,
@@ -89,7 +89,7 @@ class Session:
 
         Raises FourminError for what cannot go on; every other exception is a fault.
         """
-        set_backends(self._config.threads, self._config.device)
+        set_backends(self._config.threads)
         self._place = process_group.init_process_group(
             self._config.device, self._config.collective_timeout_seconds
         )
@@ -148,6 +148,8 @@ class Session:
         # On a CPU a warm-up buys time alone, and a replay is not timed.
         if not (self._job.replay and config.device == "cpu"):
             self._warm_up()
+            if config.device == "cpu":
+                keep_freed_memory(config.procs_per_node)
         initialize(self._model, self._job.seed, config.initialization, config.zero_last_gamma)
         self._checkpoints = Checkpoints(
             self._job.checkpoints, self._place, self._log, writes=self._is_saved()
