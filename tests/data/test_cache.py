@@ -19,7 +19,7 @@ from fourmin.datasets.prepare import prepare_shards
 from fourmin.errors import FourminError
 from fourmin.training.data import build_loader
 from fourmin.training.data.cache import DecodedCache
-from fourmin.training.data.order import OrderDigest, digest_of_order
+from fourmin.training.data.order import OrderDigest, digest_of_order, epoch_permutation
 
 LOADERS = ("dali", "torchvision")
 
@@ -186,6 +186,21 @@ def test_a_bad_file_is_named_when_it_is_first_read(name, change, why, tree):
     with (
         make(name, tree, decoded_cache=1) as loader,
         pytest.raises(FourminError, match=why) as caught,
+    ):
+        list(loader.train_epoch(0))
+    assert str(victim) in caught.value.what
+
+
+@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("position", [0, 1, 35])
+def test_a_bad_file_is_named_wherever_in_the_order_it_comes(name, position, tree):
+    """Batches are decoded ahead: the first, one that is begun with others, and the last."""
+    index = int(epoch_permutation(11, 0, 36)[position])
+    victim = tree[0] / "train" / tree[1].split("train").paths[index]
+    victim.write_bytes(b"x" * victim.stat().st_size)
+    with (
+        make(name, tree, decoded_cache=1, global_batch_size=1) as loader,
+        pytest.raises(FourminError, match="cannot decode") as caught,
     ):
         list(loader.train_epoch(0))
     assert str(victim) in caught.value.what

@@ -118,12 +118,18 @@ class WholeImages:
         waiting: deque[_Decoding] = deque()
         try:
             for one, samples in self._samples(work):
-                waiting.append(self._begin(_Decoding(one, samples)))
+                waiting.append(_Decoding(one, samples))
+                self._begin(waiting[-1])
                 if len(waiting) > DECODE_AHEAD:
-                    yield self._end(waiting.popleft())
+                    yield self._end(waiting)
             while waiting:
-                yield self._end(waiting.popleft())
+                yield self._end(waiting)
+        except RuntimeError as error:
+            # DALI may tell of a bad file when a later batch is begun.
+            under_way = ((batch.work.split, batch.indices) for batch in waiting)
+            raise named(self._loader, under_way, error) from error
         finally:
+            # Left early: what is under way is thrown away.
             self._drain(waiting)
 
     def _samples(self, work: Iterator[Work]) -> Iterator[tuple[Work, list[np.ndarray]]]:
@@ -138,36 +144,33 @@ class WholeImages:
             return ((one, [sample(one.split, i) for i in one.indices.tolist()]) for one in work)
         return self._loader.ahead(work, lambda one, at: sample(one.split, int(one.indices[at])))
 
-    def _begin(self, batch: _Decoding) -> _Decoding:
+    def _begin(self, batch: _Decoding) -> None:
         if batch.missing:
             self._pipeline.feed_input(INPUT, [batch.samples[at] for at in batch.missing])
             self._pipeline.schedule_run()
-        return batch
 
-    def _end(self, batch: _Decoding) -> tuple[Work, list[Pixels]]:
-        work, samples = batch.work, batch.samples
-        if batch.missing:
-            indices = work.indices[batch.missing]
-            try:
-                images, sizes = self._pipeline.outputs()
-            except RuntimeError as error:
-                raise named(self._loader, [(work.split, indices)], error) from error
-            check_sizes(self._loader, work.split, indices, np.array(sizes.as_tensor()))
-            for at, index, image in zip(batch.missing, indices.tolist(), images, strict=True):
-                # DALI's buffer is used again.
-                pixels = np.array(image)
-                self._loader.source.check_shape(work.split, index, *pixels.shape[:2])
-                self._cache.put(work.split.name, index, pixels)
-                samples[at] = pixels
-        return work, samples
+    def _end(self, waiting: deque[_Decoding]) -> tuple[Work, list[Pixels]]:
+        batch = waiting[0]
+        images, sizes = self._pipeline.outputs() if batch.missing else ([], None)
+        waiting.popleft()
+        split, source = batch.work.split, self._loader.source
+        if sizes is not None:
+            check_sizes(self._loader, split, batch.indices, np.array(sizes.as_tensor()))
+        for at, index, image in zip(batch.missing, batch.indices.tolist(), images, strict=True):
+            # A copy: DALI's buffer is used again.
+            pixels = np.array(image)
+            source.check_shape(split, index, *pixels.shape[:2])
+            self._cache.put(split.name, index, pixels)
+            batch.samples[at] = pixels
+        return batch.work, batch.samples
 
     def _drain(self, waiting: deque[_Decoding]) -> None:
         try:
             for batch in waiting:
                 if batch.missing:
                     self._pipeline.outputs()
-        except RuntimeError:
-            # The pipeline has failed; the error that says so is on its way already.
+        except (RuntimeError, StopIteration):
+            # It has failed, or gave all before it did; the error that says so is on its way.
             return
 
 
@@ -179,3 +182,5 @@ class _Decoding:
         self.samples = samples
         self.missing = [at for at, sample in enumerate(samples) if sample.ndim == 1]
         """Positions of what has to be decoded."""
+        self.indices = work.indices[self.missing]
+        """And its sample indices."""
