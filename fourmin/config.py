@@ -119,6 +119,8 @@ class Configuration:
     loader_threads: int = 1
     decoder: str = AUTO
     """Where images are decoded: on the CPU or, by DALI alone, with the GPU's help (mixed)."""
+    decoded_cache: int = 0
+    """Decoded images that a worker keeps in the host's memory, MiB at most; 0 keeps none."""
     image_size: int
     eval_resize: int
     augmentation: str = "random-resized-crop"
@@ -178,7 +180,7 @@ class Configuration:
             precision = "fp16" if device == "cuda" else "bf16"
         decoder = self.decoder
         if decoder == AUTO:
-            decoder = _usual_decoder(device, self.loader)
+            decoder = _usual_decoder(device, self.loader, cached=self.decoded_cache > 0)
         return dataclasses.replace(
             self,
             device=device,
@@ -244,7 +246,7 @@ class Configuration:
         not_negative = (
             "base_learning_rate end_learning_rate weight_decay lars_eta lars_epsilon "
             "warmup_epochs warmup_start_learning_rate group_size fusion_threshold "
-            "hybrid_threshold eval_offset momentum"
+            "hybrid_threshold eval_offset momentum decoded_cache"
         )
         for name in not_negative.split():
             if not getattr(self, name) >= 0:
@@ -274,6 +276,12 @@ class Configuration:
                 "decoder=mixed is DALI's on a GPU",
                 f"this run uses the loader {self.loader} on {self.device}",
                 "--set decoder=cpu",
+            )
+        if self.decoder == "mixed" and self.decoded_cache:
+            raise FourminError(
+                "decoded_cache needs decoder=cpu",
+                "what the GPU decodes (mixed) stays there, and the cache is in the host's memory",
+                "--set decoder=cpu, or --set decoded_cache=0",
             )
         if self.gradient_dtype == "fp16" and self.precision != "fp16":
             raise FourminError(
@@ -413,8 +421,9 @@ def _from_text(name: str, text: str) -> Any:
     return _coerce(name, value)
 
 
-def _usual_decoder(device: str, loader: str) -> str:
-    return "mixed" if device == "cuda" and loader == "dali" else "cpu"
+def _usual_decoder(device: str, loader: str, *, cached: bool = False) -> str:
+    """The GPU's where there is one, unless the pixels are to be kept in the host's memory."""
+    return "mixed" if device == "cuda" and loader == "dali" and not cached else "cpu"
 
 
 def _coerce(name: str, value: Any) -> Any:

@@ -31,6 +31,7 @@ def measure_and_report(
     decoder: str | None,
     step: str | None,
     threads: int | None,
+    decoded_cache: int,
     seconds: float,
     repeats: int,
     say: Callable[[str], None],
@@ -50,6 +51,7 @@ def measure_and_report(
         "global_batch_size": batch_size or (256 if gpus and device != "cpu" else 64),
         "step": step,
         "loader_threads": threads,
+        "decoded_cache": decoded_cache,
     }
     config = load_preset(name).with_overrides(
         {key: value for key, value in changes.items() if value is not None}
@@ -74,6 +76,7 @@ def measure_and_report(
         loaders=loaders or CHOICES["loader"],
         seconds=seconds,
         repeats=repeats,
+        decoded_cache=config.decoded_cache,
     )
     report: DataReport = measurer.measure_data(options, config, manifest, folder, say)
     return report

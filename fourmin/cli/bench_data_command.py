@@ -42,6 +42,15 @@ def data(
     threads: Annotated[
         int | None, typer.Option(min=1, help="The loader's threads. Default: the preset's.")
     ] = None,
+    decoded_cache: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="MIB",
+            help="Measure pipeline and training also with decoded images kept in memory, after an "
+            "epoch that is not timed.",
+        ),
+    ] = 0,
     seconds: Annotated[float, typer.Option(min=0.01, help="Length of a window.")] = 2.0,
     repeats: Annotated[int, typer.Option(min=1, help="Windows of each measurement.")] = 3,
     as_json: Annotated[
@@ -65,6 +74,7 @@ def data(
         decoder=decoder,
         step=step,
         threads=threads,
+        decoded_cache=decoded_cache,
         seconds=seconds,
         repeats=repeats,
         say=stderr().print if sys.stderr.isatty() else lambda _line: None,

@@ -33,7 +33,7 @@ from fourmin.training.measure import FUSION_BYTES, hardware_name, step_parts
 from fourmin.training.optim.build import build_optimizer
 
 SEED = 1
-WARMUP = 6
+WARMUP = 8
 """Batches before each window, not timed: as many as loaders hold ahead, so that none is free."""
 IN_MEMORY = 2048
 """Files at most that the measurement of decoding keeps."""
@@ -61,18 +61,33 @@ def measure_data(
     say("reading")
     report.results.append(_read(options, manifest, data_dir, device))
     encoded = _some_files(manifest, data_dir)
-    for loader in options.loaders:
-        ready = dataclasses.replace(
-            config, loader=loader, decoder=config.decoder if loader == "dali" else "cpu"
-        )
-        say(f"decoding, {loader}")
-        report.results.append(_guarded("decode", loader, options, partial(_decode, encoded, ready)))
-        say(f"pipeline, {loader}")
+    for ready in _contenders(options, config):
+        asked = DataResult("", ready.loader, decoded_cache=ready.decoded_cache)
+        if not ready.decoded_cache:
+            say(f"decoding, {asked.contender}")
+            decoding = dataclasses.replace(asked, stage="decode")
+            report.results.append(_guarded(decoding, options, partial(_decode, encoded, ready)))
+        say(f"pipeline, {asked.contender}")
         opened = partial(_pipeline, ready, manifest, data_dir)
-        report.results.append(_guarded("pipeline", loader, options, opened))
+        pipeline = dataclasses.replace(asked, stage="pipeline")
+        report.results.append(_guarded(pipeline, options, opened))
     say("training")
     report.results += _training(options, config, manifest, data_dir)
     return report
+
+
+def _contenders(options: DataOptions, config: Configuration) -> list[Configuration]:
+    """The configuration of each loader, without the cache of decoded images and then with it."""
+    return [
+        dataclasses.replace(
+            config,
+            loader=loader,
+            decoder=config.decoder if loader == "dali" else "cpu",
+            decoded_cache=mebibytes,
+        )
+        for loader in options.loaders
+        for mebibytes in dict.fromkeys((0, options.decoded_cache))
+    ]
 
 
 def _windows(turn: Turn, options: DataOptions, device: torch.device) -> tuple[float, ...]:
@@ -97,15 +112,17 @@ def _wait(device: torch.device) -> None:
 
 
 def _guarded(
-    stage: str, loader: str, options: DataOptions, opened: Callable[[], tuple[Turn, Any]]
+    asked: DataResult, options: DataOptions, opened: Callable[[], tuple[Turn, Any]]
 ) -> DataResult:
     """Measure what `opened` gives, a turn and what to close; a missing package is a note."""
     try:
         turn, held = opened()
     except (FourminError, ImportError) as error:
-        return DataResult(stage, loader, note=f"not measured: {str(error).splitlines()[0]}")
+        note = f"not measured: {str(error).splitlines()[0]}"
+        return dataclasses.replace(asked, note=note)
     try:
-        return DataResult(stage, loader, _windows(turn, options, torch.device(options.device)))
+        rates = _windows(turn, options, torch.device(options.device))
+        return dataclasses.replace(asked, rates=rates)
     finally:
         held.close()
 
@@ -192,11 +209,17 @@ class _Closing:
 def _batches(
     config: Configuration, manifest: Manifest, data_dir: Path
 ) -> tuple[Iterator[Batch], Any]:
-    """Batches of epoch after epoch, and the loader that gives them."""
+    """Batches of epoch after epoch, and the loader that gives them.
+
+    With a cache of decoded images an epoch has filled it, as later ones of a run find it.
+    """
     loader = open_data(
         config, manifest=manifest, data_dir=data_dir, seed=SEED, device=torch.device(config.device)
     )
     epochs = (loader.train_epoch(epoch) for epoch in itertools.count(1))
+    if config.decoded_cache:
+        for _ in next(epochs):
+            pass
     return itertools.chain.from_iterable(epochs), loader
 
 
@@ -229,33 +252,31 @@ def _training(
     if device.type == "cpu":
         synthetic()
         keep_freed_memory(1)
-    turns: dict[str, Turn] = {"": synthetic}
-    loaders, results = [], []
-    for name in options.loaders:
-        ready = dataclasses.replace(
-            config, loader=name, decoder=config.decoder if name == "dali" else "cpu"
-        )
+    turns: list[tuple[DataResult, Turn]] = [(DataResult("synthetic", "", note=note), synthetic)]
+    loaders, missing = [], []
+    for ready in _contenders(options, config):
+        asked = DataResult("fed", ready.loader, decoded_cache=ready.decoded_cache)
         try:
             batches, loader = _batches(ready, manifest, data_dir)
         except FourminError as error:
-            results.append(DataResult("fed", name, note=f"not measured: {error.what}"))
+            missing.append(dataclasses.replace(asked, note=f"not measured: {error.what}"))
             continue
         loaders.append(loader)
-        turns[name] = partial(fed, batches)
-    rates: dict[str, list[float]] = {name: [] for name in turns}
+        turns.append((asked, partial(fed, batches)))
+    rates: list[list[float]] = [[] for _ in turns]
     try:
         for _ in range(options.repeats):
-            for name, turn in turns.items():
-                rates[name].append(_window(turn, options.seconds, device))
+            for found, (_, turn) in zip(rates, turns, strict=True):
+                found.append(_window(turn, options.seconds, device))
     finally:
         reducer.close()
         for loader in loaders:
             loader.close()
     measured = [
-        DataResult("fed" if name else "synthetic", name, tuple(found), note="" if name else note)
-        for name, found in rates.items()
+        dataclasses.replace(asked, rates=tuple(found))
+        for found, (asked, _) in zip(rates, turns, strict=True)
     ]
-    return measured + results
+    return measured + missing
 
 
 def _step(

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from nvidia.dali import Pipeline, fn, types
 
-from fourmin.training.data.dali import PREFETCH, decoder_options
+from fourmin.training.data.dali import PREFETCH
+from fourmin.training.data.dali_decoder import decoder_options
 
 
 class DaliDecoder:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import shutil
 
 import pytest
 from images import make_tree
@@ -13,6 +15,8 @@ from fourmin.cli.main import app
 from fourmin.datasets.check import check_tree
 from fourmin.datasets.prepare import prepare_shards
 from fourmin.errors import FourminError
+from fourmin.presets import load_preset
+from fourmin.training.measure_data import _batches
 
 BRIEF = ["bench", "data", "--device", "cpu", "--precision", "fp32", "--seconds", "0.01",
          "--repeats", "2", "--batch-size", "8"]  # fmt: skip
@@ -56,6 +60,35 @@ def test_shards_and_another_preset(tmp_path):
     assert "dali" not in result.stdout
 
 
+def test_each_loader_is_measured_without_and_with_the_decoded_cache(tmp_path):
+    tree = make_tree(tmp_path / "tree", train=8, val=2, side=40)
+    assert check_tree(tree, workers=1).ok
+    result = run("--data-dir", tree, "--preset", "digits", "--decoded-cache", 3, "--json")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["decoded_cache"] == 3
+    rows = [(row["stage"], row["loader"], row["decoded_cache"]) for row in report["results"]]
+    assert len(rows) == len(set(rows)) == 2 + 2 * (1 + 2 + 2)
+    for stage, caches in (("decode", {0}), ("pipeline", {0, 3}), ("fed", {0, 3})):
+        for loader in ("dali", "torchvision"):
+            assert {row[2] for row in rows if row[:2] == (stage, loader)} == caches
+    assert all(row["images_per_second"] > 0 for row in report["results"])
+
+
+def test_a_measurement_with_the_cache_begins_when_it_is_full(tmp_path):
+    tree = make_tree(tmp_path / "tree", train=8, val=2, side=40)
+    report = check_tree(tree, workers=1)
+    config = load_preset("digits").with_overrides(
+        {"loader": "torchvision", "decoded_cache": 1, "global_batch_size": 8, "procs_per_node": 1}
+    )
+    config = config.resolved(0, keep_workers=True)
+    batches, loader = _batches(config, report.manifest, tree)
+    with loader:
+        assert len(loader.cache) == 16
+        shutil.rmtree(tree / "train")
+        assert len(list(itertools.islice(batches, 5))) == 5
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [(["--loader", "pigeon"], "pigeon"), (["--device", "tpu"], "tpu"), (["--preset", "no"], "no"),
@@ -76,6 +109,8 @@ def test_a_loader_that_is_not_there_is_a_line_of_the_report():
         DataResult("synthetic", "", (100.0, 300.0, 200.0)),
         DataResult("fed", "torchvision", (150.0,)),
     ]
+    report.results.append(DataResult("fed", "dali", (1.0,), decoded_cache=5))
     text = report.to_text()
+    assert "dali, cached" in text
     assert "the package nvidia is missing" in text
     assert report.to_json()["results"][2]["of_synthetic"] == 0.75

@@ -200,3 +200,32 @@ def test_a_configuration_of_before_the_decoder_could_be_chosen(
     data = dataclasses.replace(load_preset("digits"), device=device, loader=loader).to_json()
     del data["decoder"]
     assert Configuration.from_json(data).decoder == decoder
+
+
+def test_a_configuration_of_before_the_decoded_cache_has_none() -> None:
+    data = load_preset("digits").to_json()
+    del data["decoded_cache"]
+    assert Configuration.from_json(data).decoded_cache == 0
+
+
+def test_a_decoded_cache_is_not_negative_and_not_for_what_the_gpu_decodes(
+    digits: Configuration,
+) -> None:
+    dataclasses.replace(digits, decoded_cache=64).check()
+    with pytest.raises(FourminError, match="decoded_cache must not be negative, but is -1"):
+        dataclasses.replace(digits, decoded_cache=-1).check()
+    on_gpu = dataclasses.replace(digits, device="cuda", precision="fp16", decoder="mixed")
+    on_gpu.check()
+    with pytest.raises(FourminError, match="decoded_cache needs decoder=cpu") as caught:
+        dataclasses.replace(on_gpu, decoded_cache=1).check()
+    assert "stays there" in caught.value.why
+    assert "--set decoder=cpu" in caught.value.next_step
+
+
+def test_with_a_decoded_cache_the_machine_decides_for_the_cpu_decoder() -> None:
+    preset = load_preset("digits")
+    assert preset.resolved(1, keep_workers=False).decoder == "mixed"
+    cached = preset.with_overrides(parse_settings(["decoded_cache=64"]))
+    resolved = cached.resolved(1, keep_workers=False)
+    assert (resolved.decoded_cache, resolved.decoder) == (64, "cpu")
+    resolved.check()

@@ -62,17 +62,18 @@ def test_the_last_line_of_json_is_the_result(tmp_path: Path) -> None:
     assert {"run_start", "eval_accuracy", "run_stop"} <= {e.get("key") for e in lines}
 
 
-def test_half_precision_gradients_send_half_the_bytes(
+def test_half_precision_gradients_send_half_the_bytes_and_images_may_be_cached(
     twice: tuple[Path, subprocess.CompletedProcess], tmp_path: Path
 ) -> None:
     process = fourmin(
-        "run", *STEPS, "--runs", "1", "--set", "gradient_dtype=bf16", "--results-dir",
-        str(tmp_path), state=tmp_path,
+        "run", *STEPS, "--runs", "1", "--set", "gradient_dtype=bf16",
+        "--set", "decoded_cache=2", "--results-dir", str(tmp_path), state=tmp_path,
     )  # fmt: skip
     assert "checked: valid" in process.stdout, process.stderr
     (half,) = results(tmp_path)
     full = results(twice[0])[0]
     assert half["configuration"]["gradient_dtype"] == "bf16"
+    assert half["configuration"]["decoded_cache"] == 2
     sizes = half["communication"]["bucket_bytes"]
     assert [2 * size for size in sizes] == full["communication"]["bucket_bytes"]
     assert half["status"] == full["status"]

@@ -73,4 +73,5 @@ def open_data(
         # What autocast would round to anyway, at half the bytes.
         out_dtype=torch.float16 if config.precision == "fp16" else torch.float32,
         decoder=config.decoder,
+        decoded_cache=config.decoded_cache,
     )

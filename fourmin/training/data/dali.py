@@ -5,12 +5,13 @@ threads read the files, since Python's would wait for the interpreter that launc
 step (samples of shards, which DALI cannot read by offset, are read by Python's all the same). Index
 and size of each sample come out of the pipeline beside the image. With `mixed` the JPEGs are
 decoded on the GPU, where a hardware decoder exists partly by it.
+
+With a cache of decoded images the pipeline is fed whole images instead, and only cuts; see
+`dali_decoder`.
 """
 
 from __future__ import annotations
 
-import io
-import os
 from collections import deque
 from collections.abc import Iterator
 from typing import Any
@@ -20,19 +21,25 @@ import torch
 from nvidia.dali import Pipeline, fn, types
 
 from fourmin.errors import FourminError
+from fourmin.training.data.dali_decoder import (
+    WholeImages,
+    bytes_of,
+    check_sizes,
+    decoder_options,
+    named,
+    path_of,
+    reads_paths,
+)
 from fourmin.training.data.loader import Batch, Loader, Work
-from fourmin.training.data.source import TreeSource
 
 PREFETCH = 3
 """Batches that DALI holds ahead of the one in use."""
-HARDWARE_DECODER_LOAD = 0.75
-"""Share of a batch that the hardware JPEG decoder takes, where there is one."""
 
 
 class DaliLoader(Loader):
     """Batches decoded by DALI, on the CPU (`device="cpu"`) or on a CUDA device.
 
-    Both pipelines are built here, once. The pixels do not depend on the number of threads.
+    Both splits' pipelines are built here, once. The pixels do not depend on the number of threads.
     Arguments as `Loader`. Raises FourminError for settings that do not go together.
     """
 
@@ -48,21 +55,6 @@ class DaliLoader(Loader):
         """Stop the reading threads and free the pipelines."""
         super().close()
         self._pipes.clear()
-
-
-def decoder_options(mixed: bool) -> dict[str, Any]:
-    """How DALI's decoders are called, on the CPU or with the GPU's help."""
-    options: dict[str, Any] = {
-        "device": "mixed" if mixed else "cpu",
-        "output_type": types.RGB,
-        "adjust_orientation": False,
-        # nvJPEG before 13.2 refuses to smooth chroma where it cuts out a region, and the images
-        # would be decoded on the CPU after all.
-        "jpeg_fancy_upsampling": not mixed,
-    }
-    if mixed:
-        options["hw_decoder_load"] = HARDWARE_DECODER_LOAD
-    return options
 
 
 def _steps(loader: DaliLoader, split: str) -> list[str]:
@@ -87,8 +79,9 @@ class _Pipe:
         self._loader = loader
         images = loader.manifest.split(split)
         self._largest = (max(images.widths, default=1), max(images.heights, default=1))
+        self._whole = None if loader.cache is None else WholeImages(loader, loader.cache)
         self._mixed = loader.device.type == "cuda" and loader.decoder != "cpu"
-        self._by_path = isinstance(loader.source, TreeSource)
+        self._by_path = reads_paths(loader)
         self._geometry = _steps(loader, split)
         """The steps of the plan that this pipeline takes; the others change nothing."""
         self._feed: Iterator[tuple[Any, ...]] = iter(())
@@ -107,17 +100,17 @@ class _Pipe:
             exec_dynamic=True,
         )
         with pipeline:
-            encoded, label, index, *sources = fn.external_source(
+            stored, label, index, *sources = fn.external_source(
                 source=self._next,
                 num_outputs=3 + len(self._geometry),
                 batch=True,
                 dtype=[types.UINT8] + [types.INT64] * 2 + [types.INT32] * len(self._geometry),
-                ndim=[1, 0, 0] + [0 if name == "mirror" else 1 for name in self._geometry],
+                ndim=[3 if self._whole else 1, 0, 0]
+                + [0 if name == "mirror" else 1 for name in self._geometry],
+                layout=["HWC", *[""] * (2 + len(self._geometry))] if self._whole else None,
             )
             given = dict(zip(self._geometry, sources, strict=True))
-            if self._by_path:
-                encoded = fn.io.file.read(encoded)
-            images = self._decode(encoded, given)
+            images, *sizes = self._cut(stored, given) if self._whole else self._read(stored, given)
             if cuda:
                 images = images.gpu()
             if "size" in given:
@@ -144,45 +137,52 @@ class _Pipe:
                 dtype=loader._dtype,
                 output_layout="HWC",
             )
-            size = encoded.shape(dtype=types.INT64)
-            pipeline.set_outputs(images, label.gpu() if cuda else label, index, size)
+            pipeline.set_outputs(images, label.gpu() if cuda else label, index, *sizes)
         pipeline.build()
         return pipeline
 
-    def _decode(self, encoded: Any, given: dict[str, Any]) -> Any:
+    def _read(self, stored: Any, given: dict[str, Any]) -> tuple[Any, ...]:
+        """The cut images of encoded ones, or of their paths, and the bytes that each has."""
+        encoded = fn.io.file.read(stored) if self._by_path else stored
         options = decoder_options(self._mixed)
         if self._mixed:
             # Room for the largest image from the start: growing a buffer stalls the GPU.
             options["preallocate_width_hint"], options["preallocate_height_hint"] = self._largest
-        if "start" in given:
-            return fn.decoders.image_slice(
-                encoded, start=given["start"], shape=given["shape"], axes=[0, 1], **options
-            )
-        return fn.decoders.image(encoded, **options)
+        size = encoded.shape(dtype=types.INT64)
+        if "start" not in given:
+            return fn.decoders.image(encoded, **options), size
+        images = fn.decoders.image_slice(
+            encoded, start=given["start"], shape=given["shape"], axes=[0, 1], **options
+        )
+        return images, size
+
+    def _cut(self, whole: Any, given: dict[str, Any]) -> tuple[Any, ...]:
+        """The cut images of whole ones, on the CPU, so that a GPU gets no more than it needs."""
+        if "start" not in given:
+            return (whole,)
+        return (fn.slice(whole, start=given["start"], shape=given["shape"], axes=[0, 1]),)
 
     def _next(self) -> tuple[Any, ...]:
         """Called by DALI for each batch, ahead of its use; StopIteration ends an epoch."""
         return next(self._feed)
 
     def _inputs(self, work: Iterator[Work]) -> Iterator[tuple[Any, ...]]:
-        source = self._loader.source
-
-        def name(one: Work, index: int) -> np.ndarray:
-            return np.frombuffer(os.fsencode(source.name_of(one.split, index)), dtype=np.uint8)
-
-        def read(one: Work, position: int) -> np.ndarray:
-            index = int(one.indices[position])
-            return np.frombuffer(self._loader.read_file(one.split, index), dtype=np.uint8)
-
-        fed = (
-            ((one, [name(one, index) for index in one.indices.tolist()]) for one in work)
-            if self._by_path
-            else self._loader.ahead(work, read)
-        )
-        for one, samples in fed:
+        for one, samples in self._samples(work):
             self._in_flight.append(one)
             geometry = (getattr(one.plan, name) for name in self._geometry)
             yield (samples, one.labels, one.indices, *geometry)
+
+    def _samples(self, work: Iterator[Work]) -> Iterator[tuple[Work, list[np.ndarray]]]:
+        """Each work with what the pipeline takes of its samples."""
+        loader = self._loader
+        if self._whole:
+            return self._whole.batches(work)
+        if self._by_path:
+            return (
+                (one, [path_of(loader, one.split, index) for index in one.indices.tolist()])
+                for one in work
+            )
+        return loader.ahead(work, lambda one, at: bytes_of(loader, one.split, int(one.indices[at])))
 
     def batches(self, work: Iterator[Work]) -> Iterator[Batch]:
         """Run the pipeline over `work`; it can be run again afterwards.
@@ -214,14 +214,15 @@ class _Pipe:
                 return self._pipeline.run(torch.cuda.current_stream(device))
             return self._pipeline.run()
         except RuntimeError as error:
-            raise self._named(error) from error
+            # With a cache no file is in question here.
+            reading = () if self._whole else self._in_flight
+            under_way = ((one.split, one.indices) for one in reading)
+            raise named(self._loader, under_way, error) from error
 
     def _batch(self, work: Work, outputs: Any) -> Batch:
-        images, labels, indices, sizes = (torch.from_dlpack(one.as_tensor()) for one in outputs)
-        listed = np.frombuffer(work.split.sizes, dtype=np.int64)[work.indices]
-        for position in np.flatnonzero(sizes.flatten().numpy() != listed).tolist():
-            index = int(work.indices[position])
-            self._loader.source.check_size(work.split, index, int(sizes[position]))
+        images, labels, indices, *sizes = (torch.from_dlpack(one.as_tensor()) for one in outputs)
+        for found in sizes:
+            check_sizes(self._loader, work.split, work.indices, found.numpy())
         images = images.permute(0, 3, 1, 2)
         if images.dtype != self._loader.out_dtype:
             images = images.to(self._loader.out_dtype)
@@ -236,22 +237,3 @@ class _Pipe:
         except (RuntimeError, FourminError):
             # The pipeline has failed; the error that says so is on its way already.
             return
-
-    def _named(self, error: RuntimeError) -> FourminError:
-        """DALI does not say which file failed, so each one under way is tried by itself."""
-        from PIL import Image
-
-        for one in self._in_flight:
-            for index in one.indices.tolist():
-                try:
-                    with Image.open(io.BytesIO(self._loader.read_file(one.split, index))) as image:
-                        image.load()
-                except FourminError as named:
-                    return named
-                except Exception as reason:
-                    return self._loader.undecodable(one.split, index, reason)
-        return FourminError(
-            "DALI failed on a batch, each file of which Pillow can decode",
-            str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__,
-            "try --loader torchvision, and report the images of this batch",
-        )

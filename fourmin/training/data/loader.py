@@ -16,6 +16,7 @@ import torch
 from fourmin.datasets.manifest import Manifest, Split
 from fourmin.errors import FourminError
 from fourmin.training.data import geometry
+from fourmin.training.data.cache import DecodedCache
 from fourmin.training.data.order import (
     Indices,
     augmentation_randoms_of,
@@ -59,8 +60,9 @@ class Loader(ABC):
     """Batches of one rank, in the order of `fourmin.training.data.order`.
 
     `mean` and `std` are in grey levels (0 to 255), one for each of R, G and B. EXIF orientation
-    is ignored, as in published training code; grey and CMYK images become RGB. Raises
-    FourminError for settings that do not go together.
+    is ignored, as in published training code; grey and CMYK images become RGB. `decoded_cache` MiB
+    of decoded images are kept, of both splits together. Raises FourminError for settings that do
+    not go together.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Loader(ABC):
         std: Sequence[float],
         out_dtype: torch.dtype = torch.float32,
         decoder: str = "auto",
+        decoded_cache: int = 0,
     ) -> None:
         geometry.check_settings(augmentation, image_size, eval_resize)
         self.manifest = manifest
@@ -100,6 +103,7 @@ class Loader(ABC):
         self.std = tuple(float(value) for value in std)
         self.out_dtype = out_dtype
         self.decoder = decoder
+        self.cache = DecodedCache(decoded_cache << 20) if decoded_cache else None
         self.batch_size = rank_batch_size(
             global_batch_size, world_size, gradient_accumulation_steps
         )

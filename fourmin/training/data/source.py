@@ -65,6 +65,11 @@ class Source(ABC):
                 f"the manifest lists {split.sizes[index]} bytes, and there are not as many",
             )
 
+    def check_shape(self, split: Split, index: int, height: int, width: int) -> None:
+        """Raise FourminError unless a decoded sample is as high and wide as listed."""
+        if (width, height) != (split.widths[index], split.heights[index]):
+            raise self.changed(split, index, "it is not as wide and high as the manifest lists")
+
     def changed(self, split: Split, index: int, why: str) -> FourminError:
         """The error for a sample that is not what the manifest lists."""
         return FourminError(

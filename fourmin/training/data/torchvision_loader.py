@@ -15,6 +15,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as transforms
 
+from fourmin.datasets.manifest import Split
 from fourmin.training.data.loader import Batch, Loader, Work
 
 
@@ -34,20 +35,9 @@ class TorchvisionLoader(Loader):
 
     def _square(self, work: Work, position: int) -> np.ndarray:
         """One sample, decoded and cut: uint8, (size, size, 3)."""
-        split, index = work.split, int(work.indices[position])
-        data = self.read_file(split, index)
-        try:
-            with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as stored:
-                image = as_rgb(stored)
-        except Exception as error:
-            # Pillow's plugins raise many types for broken files.
-            raise self.undecodable(split, index, error) from error
+        image = self._whole(work.split, int(work.indices[position]))
         plan = work.plan
         (top, left), (height, width) = plan.start[position].tolist(), plan.shape[position].tolist()
-        if image.size != (split.widths[index], split.heights[index]):
-            raise self.source.changed(
-                split, index, "it is not as wide and high as the manifest lists"
-            )
         image = transforms.crop(image, top, left, height, width)
         size = plan.size[position].tolist()
         if size != [height, width]:
@@ -57,6 +47,28 @@ class TorchvisionLoader(Loader):
         if plan.mirror[position]:
             image = transforms.hflip(image)
         return np.asarray(image)
+
+    def _whole(self, split: Split, index: int) -> Image.Image:
+        """A sample as it is stored, out of the cache where it holds it."""
+        if self.cache is None:
+            return self._decoded(split, index)
+        pixels = self.cache.get(split.name, index)
+        if pixels is not None:
+            return Image.fromarray(pixels)
+        image = self._decoded(split, index)
+        self.cache.put(split.name, index, np.array(image))
+        return image
+
+    def _decoded(self, split: Split, index: int) -> Image.Image:
+        data = self.read_file(split, index)
+        try:
+            with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as stored:
+                image = as_rgb(stored)
+        except Exception as error:
+            # Pillow's plugins raise many types for broken files.
+            raise self.undecodable(split, index, error) from error
+        self.source.check_shape(split, index, image.height, image.width)
+        return image
 
 
 def as_rgb(stored: Image.Image) -> Image.Image:
