@@ -13,11 +13,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from loader_cases import make_loader
 
 from fourmin.datasets.manifest import Manifest
 from fourmin.datasets.prepare import prepare_shards
 from fourmin.errors import FourminError
-from fourmin.training.data import build_loader
 from fourmin.training.data.cache import DecodedCache
 from fourmin.training.data.order import OrderDigest, digest_of_order, epoch_permutation
 
@@ -62,21 +62,8 @@ def test_threads_that_put_at_once_do_not_pass_the_limit():
 
 
 def make(name, tree, **changes):
-    root, manifest = tree
-    settings = {
-        "manifest": manifest,
-        "data_dir": root,
-        "seed": 11,
-        # Nine batches hold all 36 training images.
-        "global_batch_size": 4,
-        "image_size": 32,
-        "eval_resize": 36,
-        "augmentation": "random-resized-crop",
-        "mean": (120.0, 110.0, 100.0),
-        "std": (60.0, 50.0, 70.0),
-        "threads": 2,
-    }
-    return build_loader(name, **(settings | changes))
+    # Nine batches hold all 36 training images.
+    return make_loader(name, *tree, **{"global_batch_size": 4, "threads": 2, **changes})
 
 
 @pytest.fixture

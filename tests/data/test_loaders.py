@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from loader_cases import MEAN, STD, make_loader
 from PIL import Image
 
 from fourmin.datasets.digits import ensure_digits
@@ -19,7 +20,6 @@ from fourmin.training.data.geometry import RANDOMS, evaluation_plan, training_pl
 from fourmin.training.data.order import OrderDigest, augmentation_randoms, digest_of_order
 
 LOADERS = ("dali", "torchvision")
-MEAN, STD = (120.0, 110.0, 100.0), (60.0, 50.0, 70.0)
 
 
 @pytest.fixture(scope="module")
@@ -29,22 +29,10 @@ def digits(tmp_path_factory) -> tuple[Path, Manifest]:
 
 
 def make(name, tree, **changes):
-    root, manifest = tree
-    settings = {
-        "manifest": manifest,
-        "data_dir": root,
-        "seed": 11,
-        "global_batch_size": 8,
-        "image_size": 32,
-        "eval_resize": 36,
-        "augmentation": "random-resized-crop",
-        "mean": MEAN,
-        "std": STD,
-    }
     if changes.pop("of_digits", False):
-        settings |= {"image_size": 16, "eval_resize": 16, "augmentation": "shift"}
-        settings |= {"global_batch_size": 64}
-    return build_loader(name, **(settings | changes))
+        of_digits = {"image_size": 16, "eval_resize": 16, "augmentation": "shift"}
+        changes = {**of_digits, "global_batch_size": 64, **changes}
+    return make_loader(name, *tree, **changes)
 
 
 def epochs(name, tree, *numbers, **changes):

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from loader_cases import make_loader
 
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.prepare import prepare_shards
 from fourmin.datasets.shards import ShardIndex
 from fourmin.errors import FourminError
-from fourmin.training.data import build_loader
 from fourmin.training.data.order import OrderDigest, digest_of_order
 from fourmin.training.data.source import ShardSource, _allow_open_files
 
@@ -31,18 +31,7 @@ def shards(photo_tree, tmp_path_factory) -> Path:
 
 
 def make(name, folder, **changes):
-    settings = {
-        "manifest": Manifest.load(folder / MANIFEST_NAME),
-        "data_dir": folder,
-        "seed": 11,
-        "global_batch_size": 8,
-        "image_size": 32,
-        "eval_resize": 36,
-        "augmentation": "random-resized-crop",
-        "mean": (120.0, 110.0, 100.0),
-        "std": (60.0, 50.0, 70.0),
-    }
-    return build_loader(name, **(settings | changes))
+    return make_loader(name, folder, Manifest.load(folder / MANIFEST_NAME), **changes)
 
 
 def batches(name, folder, *epochs, **changes):
