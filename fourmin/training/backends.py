@@ -28,9 +28,9 @@ def keep_freed_memory(processes: int) -> bool:
 
     For training on a CPU, after a step to warm up. glibc gives large blocks back to the kernel,
     which clears each page anew when it is touched; a step allocates what the step before freed.
-    Without that a step is up to a third faster in a third more memory (benchmarks/README.md), so
-    it is done only if `processes` such as this one would fit twice. Who has set MALLOC_* or
-    GLIBC_TUNABLES has decided already; other C libraries are left alone.
+    Without that a large step is about a third faster (benchmarks/README.md), but the heap can
+    grow by as much, so it is done only if `processes` such as this one would fit twice. Who has
+    set MALLOC_* or GLIBC_TUNABLES has decided already; other C libraries are left alone.
     """
     decided = any(name.startswith(("MALLOC_", "GLIBC_")) for name in os.environ)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
