@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fourmin.cli import options
+from fourmin.log.keys import LOGGED_STEPS
 
 
 def audit(
@@ -16,9 +17,10 @@ def audit(
     steps: Annotated[
         int | None,
         typer.Option(
-            help="Steps to replay. [default: 8, or 4 where the CPU stands in for GPUs]",
+            help=f"Steps to replay. [default: {LOGGED_STEPS}, or 4 where the CPU stands in for "
+            "GPUs]",
             min=1,
-            max=8,
+            max=LOGGED_STEPS,
             show_default=False,
         ),
     ] = None,

@@ -23,15 +23,18 @@ def set_backends(threads: int) -> None:
     torch.backends.cudnn.allow_tf32 = False
 
 
-def keep_freed_memory(processes: int) -> bool:
+def keep_freed_memory(device: str, processes: int) -> bool:
     """Let freed memory stay with this process, for the next step to use; whether it does.
 
-    For training on a CPU, after a step to warm up. glibc gives large blocks back to the kernel,
-    which clears each page anew when it is touched; a step allocates what the step before freed.
+    Only for training on a CPU, after a step to warm up. glibc gives large blocks back to the
+    kernel, which clears each page anew when it is touched; a step allocates what the step before
+    freed.
     Without that a large step is about a third faster (benchmarks/README.md), but the heap can
     grow by as much, so it is done only if `processes` such as this one would fit twice. Who has
     set MALLOC_* or GLIBC_TUNABLES has decided already; other C libraries are left alone.
     """
+    if device != "cpu":
+        return False
     decided = any(name.startswith(("MALLOC_", "GLIBC_")) for name in os.environ)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10

@@ -120,8 +120,7 @@ def _measure_peer(
         try:
             for _ in range(options.warmup):
                 call()
-            if device.type == "cpu":
-                keep_freed_memory(1)
+            keep_freed_memory(options.device, processes=1)
             wall, used = time.perf_counter(), time.process_time()
             seconds = _times(call, device, options.repeats)
             wall, used = time.perf_counter() - wall, time.process_time() - used

@@ -249,9 +249,8 @@ def _training(
         step([(batch.images, batch.labels)])
         return batch.labels.numel()
 
-    if device.type == "cpu":
-        synthetic()
-        keep_freed_memory(1)
+    synthetic()
+    keep_freed_memory(options.device, processes=1)
     turns: list[tuple[DataResult, Turn]] = [(DataResult("synthetic", "", note=note), synthetic)]
     loaders, missing = [], []
     for ready in _contenders(options, config):

@@ -148,8 +148,7 @@ class Session:
         # On a CPU a warm-up buys time alone, and a replay is not timed.
         if not (self._job.replay and config.device == "cpu"):
             self._warm_up()
-            if config.device == "cpu":
-                keep_freed_memory(config.procs_per_node)
+            keep_freed_memory(config.device, config.procs_per_node)
         initialize(self._model, self._job.seed, config.initialization, config.zero_last_gamma)
         self._checkpoints = Checkpoints(
             self._job.checkpoints, self._place, self._log, writes=self._is_saved()

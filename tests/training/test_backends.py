@@ -21,7 +21,7 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def step():
     torch.ones({MIB} << 18)
-kept = keep_freed_memory(PROCESSES)
+kept = keep_freed_memory(DEVICE, PROCESSES)
 for _ in range(8):  # until the heap is as large as it gets
     step()
 before = faults()
@@ -33,10 +33,11 @@ print(int(kept), faults() - before)
 glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 
 
-def page_faults(processes: int, **variables: str) -> tuple[bool, int]:
+def page_faults(processes: int, device: str = "cpu", **variables: str) -> tuple[bool, int]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
+    script = ALLOCATE.replace("DEVICE", repr(device)).replace("PROCESSES", str(processes))
     done = subprocess.run(
-        [sys.executable, "-c", ALLOCATE.replace("PROCESSES", str(processes))],
+        [sys.executable, "-c", script],
         env={**environment, **variables}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     kept, faults = done.stdout.split()
@@ -58,6 +59,10 @@ def test_a_setting_of_the_user_holds() -> None:
     kept, faults = page_faults(1, MALLOC_MMAP_THRESHOLD_="65536")
     assert not kept
     assert faults >= STEPS * MIB // 2
+
+
+def test_the_host_memory_of_a_gpu_s_worker_is_left_alone() -> None:
+    assert not backends.keep_freed_memory("cuda", 1)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("max\n", 8 << 30), ("1073741824\n", 1 << 30)])

@@ -23,12 +23,12 @@ from nvidia.dali import Pipeline, fn, types
 from fourmin.errors import FourminError
 from fourmin.training.data.dali_decoder import (
     WholeImages,
-    bytes_of,
     check_sizes,
     decoder_options,
     named,
-    path_of,
     reads_paths,
+    stored,
+    with_samples,
 )
 from fourmin.training.data.loader import Batch, Loader, Work
 
@@ -81,7 +81,6 @@ class _Pipe:
         self._largest = (max(images.widths, default=1), max(images.heights, default=1))
         self._whole = None if loader.cache is None else WholeImages(loader, loader.cache)
         self._mixed = loader.device.type == "cuda" and loader.decoder != "cpu"
-        self._by_path = reads_paths(loader)
         self._geometry = _steps(loader, split)
         """The steps of the plan that this pipeline takes; the others change nothing."""
         self._feed: Iterator[tuple[Any, ...]] = iter(())
@@ -100,7 +99,7 @@ class _Pipe:
             exec_dynamic=True,
         )
         with pipeline:
-            stored, label, index, *sources = fn.external_source(
+            fed, label, index, *sources = fn.external_source(
                 source=self._next,
                 num_outputs=3 + len(self._geometry),
                 batch=True,
@@ -110,7 +109,7 @@ class _Pipe:
                 layout=["HWC", *[""] * (2 + len(self._geometry))] if self._whole else None,
             )
             given = dict(zip(self._geometry, sources, strict=True))
-            images, *sizes = self._cut(stored, given) if self._whole else self._read(stored, given)
+            images, *sizes = self._cut(fed, given) if self._whole else self._read(fed, given)
             if cuda:
                 images = images.gpu()
             if "size" in given:
@@ -141,9 +140,9 @@ class _Pipe:
         pipeline.build()
         return pipeline
 
-    def _read(self, stored: Any, given: dict[str, Any]) -> tuple[Any, ...]:
+    def _read(self, fed: Any, given: dict[str, Any]) -> tuple[Any, ...]:
         """The cut images of encoded ones, or of their paths, and the bytes that each has."""
-        encoded = fn.io.file.read(stored) if self._by_path else stored
+        encoded = fn.io.file.read(fed) if reads_paths(self._loader) else fed
         options = decoder_options(self._mixed)
         if self._mixed:
             # Room for the largest image from the start: growing a buffer stalls the GPU.
@@ -174,15 +173,9 @@ class _Pipe:
 
     def _samples(self, work: Iterator[Work]) -> Iterator[tuple[Work, list[np.ndarray]]]:
         """Each work with what the pipeline takes of its samples."""
-        loader = self._loader
         if self._whole:
             return self._whole.batches(work)
-        if self._by_path:
-            return (
-                (one, [path_of(loader, one.split, index) for index in one.indices.tolist()])
-                for one in work
-            )
-        return loader.ahead(work, lambda one, at: bytes_of(loader, one.split, int(one.indices[at])))
+        return with_samples(self._loader, work, stored)
 
     def batches(self, work: Iterator[Work]) -> Iterator[Batch]:
         """Run the pipeline over `work`; it can be run again afterwards.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,14 +45,26 @@ def reads_paths(loader: Loader) -> bool:
     return isinstance(loader.source, TreeSource)
 
 
-def path_of(loader: Loader, split: Split, index: int) -> np.ndarray:
-    """The path of a sample's file as DALI takes it: uint8."""
-    return np.frombuffer(os.fsencode(loader.source.name_of(split, index)), dtype=np.uint8)
+def stored(loader: Loader, split: Split, index: int) -> np.ndarray:
+    """A sample as DALI takes it, uint8: the path of its file, or its bytes.
 
-
-def bytes_of(loader: Loader, split: Split, index: int) -> np.ndarray:
-    """The bytes of a sample: uint8. Raises FourminError as `Loader.read_file`."""
+    Raises FourminError as `Loader.read_file`.
+    """
+    if reads_paths(loader):
+        return np.frombuffer(os.fsencode(loader.source.name_of(split, index)), dtype=np.uint8)
     return np.frombuffer(loader.read_file(split, index), dtype=np.uint8)
+
+
+def with_samples(
+    loader: Loader, work: Iterator[Work], sample: Callable[[Loader, Split, int], np.ndarray]
+) -> Iterator[tuple[Work, list[np.ndarray]]]:
+    """Each work with `sample` of its samples; where those are read here, by threads, ahead."""
+    if reads_paths(loader):
+        return (
+            (one, [sample(loader, one.split, index) for index in one.indices.tolist()])
+            for one in work
+        )
+    return loader.ahead(work, lambda one, at: sample(loader, one.split, int(one.indices[at])))
 
 
 def check_sizes(loader: Loader, split: Split, indices: Indices, sizes: np.ndarray) -> None:
@@ -91,7 +103,6 @@ class WholeImages:
     def __init__(self, loader: Loader, cache: DecodedCache) -> None:
         self._loader = loader
         self._cache = cache
-        self._by_path = reads_paths(loader)
         self._pipeline = Pipeline(
             batch_size=loader.batch_size,
             num_threads=loader.threads,
@@ -103,7 +114,7 @@ class WholeImages:
         )
         with self._pipeline:
             encoded = fn.external_source(name=INPUT, batch=True, dtype=types.UINT8, ndim=1)
-            if self._by_path:
+            if reads_paths(loader):
                 encoded = fn.io.file.read(encoded)
             images = fn.decoders.image(encoded, **decoder_options(mixed=False))
             self._pipeline.set_outputs(images, encoded.shape(dtype=types.INT64))
@@ -117,7 +128,7 @@ class WholeImages:
         """
         waiting: deque[_Decoding] = deque()
         try:
-            for one, samples in self._samples(work):
+            for one, samples in with_samples(self._loader, work, self._held_or_stored):
                 waiting.append(_Decoding(one, samples))
                 self._begin(waiting[-1])
                 if len(waiting) > DECODE_AHEAD:
@@ -132,17 +143,10 @@ class WholeImages:
             # Left early: what is under way is thrown away.
             self._drain(waiting)
 
-    def _samples(self, work: Iterator[Work]) -> Iterator[tuple[Work, list[np.ndarray]]]:
-        """For each sample its pixels, where they are held, or what has to be decoded."""
-        stored = path_of if self._by_path else bytes_of
-
-        def sample(split: Split, index: int) -> np.ndarray:
-            pixels = self._cache.get(split.name, index)
-            return stored(self._loader, split, index) if pixels is None else pixels
-
-        if self._by_path:
-            return ((one, [sample(one.split, i) for i in one.indices.tolist()]) for one in work)
-        return self._loader.ahead(work, lambda one, at: sample(one.split, int(one.indices[at])))
+    def _held_or_stored(self, loader: Loader, split: Split, index: int) -> np.ndarray:
+        """The pixels of a sample, where they are held, or what has to be decoded."""
+        pixels = self._cache.get(split.name, index)
+        return stored(loader, split, index) if pixels is None else pixels
 
     def _begin(self, batch: _Decoding) -> None:
         if batch.missing:
