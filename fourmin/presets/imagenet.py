@@ -18,6 +18,6 @@ HYBRID_THRESHOLD = 64 << 20
 The paper switches by the size of a tensor and does not publish its eta; here the size is that of
 a fused buffer, since that is what is sent. Below the fusion threshold it would be no switch: every
 full buffer would take the ring, 4,094 rounds on 2,048 workers. With this the buffers of
-convolutions (at most 32 MiB and one more layer) go through the hierarchy, and AlexNet's two large
-layers (64 and 144 MiB) around the ring.
+convolutions (at most 32 MiB and one more layer) go through the hierarchy, and those of AlexNet's
+two large layers (80 MiB, with the last layer, and 144 MiB) around the ring.
 """
