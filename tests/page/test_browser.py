@@ -181,6 +181,7 @@ class Visit:
         ]
 
 
+@pytest.mark.alone
 def test_300_run_sets_open_in_two_seconds_and_ask_nobody(browser: Any, many: str) -> None:
     assert Path(many.removeprefix("file://")).stat().st_size <= MOST_BYTES
     seconds = []
