@@ -30,9 +30,9 @@ from typing import Any
 from practice import abort_reason, accuracies, event_logs, machine_of, practice
 
 from fourmin import __version__
-from fourmin.config import Configuration
-from fourmin.files import write_durably
-from fourmin.presets import load_preset
+from fourmin.base.files import write_durably
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.presets import load_preset
 from fourmin.ruleset import CURRENT
 
 ROOT = Path(__file__).resolve().parents[1]

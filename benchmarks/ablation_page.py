@@ -15,7 +15,7 @@ from typing import Any
 
 from ablation import BASELINE, USUAL_VARIANTS, VARIANTS, key_of, outcome, usual_rates
 
-from fourmin.presets import load_preset
+from fourmin.recipe.presets import load_preset
 from fourmin.report.charts.files import vl_convert
 from fourmin.report.charts.specs import SCHEMA
 from fourmin.report.charts.theme import PAPER, config

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fourmin.errors import NOT_CONVERGED
+from fourmin.base.errors import NOT_CONVERGED
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.timeline import Timeline

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from practice import epochs_to, event_logs, machine_of, practice, was_interrupted
 
-from fourmin.presets import load_preset
+from fourmin.recipe.presets import load_preset
 from fourmin.ruleset import load_ruleset
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -30,8 +30,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fourmin.config import CHOICES
-from fourmin.presets import load_preset
+from fourmin.recipe.configuration import CHOICES
+from fourmin.recipe.presets import load_preset
 from fourmin.system.environment import DEVICE_QUEUES
 
 PRESET = "resnet50-8k"
@@ -154,6 +154,7 @@ def build_steps(
     from torch.nn import functional
     from torch.nn.parallel import DistributedDataParallel
 
+    from fourmin.recipe.schedule import LearningRateSchedule
     from fourmin.training.comm.build import build_reducer
     from fourmin.training.comm.fusion import GradientReducer
     from fourmin.training.comm.native import NativeAllReduce
@@ -161,7 +162,6 @@ def build_steps(
     from fourmin.training.models import build_model
     from fourmin.training.models.init import initialize
     from fourmin.training.optim.build import build_optimizer, set_learning_rate
-    from fourmin.training.optim.schedule import LearningRateSchedule
     from fourmin.training.precision import DTYPES, Precision
 
     batch = options["batch"]

@@ -22,15 +22,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from fourmin.config import Configuration
-from fourmin.presets import load_preset
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.presets import load_preset
+from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm import process_group
 from fourmin.training.comm.build import build_reducer
 from fourmin.training.comm.process_group import WorkerPlace
 from fourmin.training.models import build_model
 from fourmin.training.models.init import initialize
 from fourmin.training.optim.build import build_optimizer, set_learning_rate
-from fourmin.training.optim.schedule import LearningRateSchedule
 from fourmin.training.precision import Precision
 from fourmin.training.step import EagerStep
 

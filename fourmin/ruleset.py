@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fourmin.canonical import loads_strict
-from fourmin.errors import FourminError, list_names
-from fourmin.files import rulesets_folder
+from fourmin.base.canonical import loads_strict
+from fourmin.base.errors import FourminError, list_names
+from fourmin.base.files import rulesets_folder
 
 CURRENT = "1.0"
 """The ruleset of new campaigns."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch.agent import Agent, agent_environment
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version

@@ -9,14 +9,14 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from fourmin.base.errors import FourminError, list_names
 from fourmin.bench.data_report import DataOptions, DataReport
 from fourmin.bench.stack import load_measurer
-from fourmin.config import CHOICES, Configuration
+from fourmin.campaign.prepare import locate_data
 from fourmin.datasets.manifest import Manifest
 from fourmin.datasets.shards import holds_shards
-from fourmin.errors import FourminError, list_names
-from fourmin.plan import locate_data
-from fourmin.presets import load_preset
+from fourmin.recipe.configuration import CHOICES, Configuration
+from fourmin.recipe.presets import load_preset
 from fourmin.ruleset import load_ruleset
 
 

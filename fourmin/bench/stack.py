@@ -6,7 +6,7 @@ import importlib
 import os
 from typing import Any
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.system.environment import DEVICE_QUEUES
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from fourmin.base.errors import FourminError, list_names
 from fourmin.bench.stack import load_measurer
 from fourmin.bench.step_report import PEERS, StepOptions, StepReport
-from fourmin.config import AUTO, CHOICES
-from fourmin.errors import FourminError, list_names
-from fourmin.presets import load_preset
+from fourmin.recipe.configuration import AUTO, CHOICES
+from fourmin.recipe.presets import load_preset
 from fourmin.ruleset import load_ruleset
 
 

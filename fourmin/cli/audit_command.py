@@ -34,14 +34,14 @@ def audit(
     import json
     import os
 
-    from fourmin.audit import audit_run, replayable
+    from fourmin.base.errors import FourminError
+    from fourmin.base.text import printable
+    from fourmin.campaign.audit import audit_run, replayable
+    from fourmin.campaign.prepare import locate_checked_data
     from fourmin.cli.output import stderr, stdout
-    from fourmin.errors import FourminError
     from fourmin.launch import load_launcher
-    from fourmin.plan import locate_checked_data
     from fourmin.rules.engine import load_campaign
     from fourmin.system.hardware import usable_gpus
-    from fourmin.text import printable
 
     view = load_campaign(campaign)
     chosen = next((one for one in view.runs if one.number == run), None)

@@ -37,9 +37,9 @@ def allreduce(
 
     Times, bandwidths as nccl-tests define them, and sums that are checked before each sample.
     """
+    from fourmin.base.files import ensure_writable_folder, json_bytes
     from fourmin.bench.allreduce import Options, measure, parse_size, table_lines
     from fourmin.cli.output import stdout
-    from fourmin.files import ensure_writable_folder, json_bytes
 
     if output is not None and chart is None:
         chart = output.with_suffix(".svg")

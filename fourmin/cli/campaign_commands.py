@@ -28,10 +28,10 @@ def register(
 
     When it is merged, `fourmin run --campaign PATH` assigns the seeds from that merge and runs it.
     """
+    from fourmin.campaign.prepare import Request, prepare
+    from fourmin.campaign.publish import place_of
     from fourmin.cli.output import stdout
     from fourmin.ledger.campaign import Campaign
-    from fourmin.plan import Request, prepare
-    from fourmin.publish import place_of
 
     request = Request(
         preset=preset,
@@ -55,8 +55,8 @@ def abandon(
     reason: Annotated[str, typer.Option(help="Why; it is published.")] = "no reason given",
 ) -> None:
     """Give a campaign up, visibly: its ledger says so, and it counts as failed."""
+    from fourmin.base.errors import FourminError
     from fourmin.cli.output import stdout
-    from fourmin.errors import FourminError
     from fourmin.ledger.campaign import Campaign, require_campaign
     from fourmin.ledger.lock import CampaignLock
 
@@ -87,10 +87,10 @@ def submit(
 
     Everything that will be published is listed. A campaign that does not validate is refused.
     """
+    from fourmin.base.errors import FourminError
+    from fourmin.base.text import printable
+    from fourmin.campaign.publish import prepare_publication, publish
     from fourmin.cli.output import stdout
-    from fourmin.errors import FourminError
-    from fourmin.publish import prepare_publication, publish
-    from fourmin.text import printable
 
     publication = prepare_publication(campaign, into)
     console = stdout()

@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from fourmin.base.text import printable
 from fourmin.cli.output import stderr, stdout
 from fourmin.ledger.campaign import SUMMARY_FILE, Campaign, Slot
 from fourmin.log import keys
@@ -27,7 +28,6 @@ from fourmin.log.records import Record
 from fourmin.results.run_result import CONVERGED
 from fourmin.rules.engine import Report
 from fourmin.ruleset import load_ruleset
-from fourmin.text import printable
 
 
 def choose_display(*, as_json: bool, quiet: bool) -> Display:

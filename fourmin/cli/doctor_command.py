@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourmin.errors import USAGE
+from fourmin.base.errors import USAGE
 
 if TYPE_CHECKING:
     from fourmin.doctor.examine import Examination
@@ -29,9 +29,9 @@ def doctor(
     """
     import json
 
+    from fourmin.base.text import printable
     from fourmin.cli.output import stdout
     from fourmin.doctor.examine import examine
-    from fourmin.text import printable
 
     found = examine(results_dir, data_dir)
     console = stdout()

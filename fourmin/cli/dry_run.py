@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fourmin.campaign.placement import Placement, campaign_configuration
+from fourmin.campaign.prepare import ONE_NODE_LAUNCHERS, Request
 from fourmin.cli.output import stdout
-from fourmin.cli.placement import Placement, campaign_configuration
 from fourmin.cli.trainjob import trainjob_text
-from fourmin.config import Configuration
 from fourmin.launch import KUBERNETES, Choice, choose_launcher
 from fourmin.launch.submit import JOBS_FOLDER
-from fourmin.plan import ONE_NODE_LAUNCHERS, Request
+from fourmin.recipe.configuration import Configuration
 from fourmin.ruleset import Benchmark, load_ruleset
 
 

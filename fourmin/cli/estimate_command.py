@@ -10,8 +10,8 @@ import typer
 from fourmin.cli import options
 
 if TYPE_CHECKING:
-    from fourmin.config import Configuration
     from fourmin.estimate.profile import Profile
+    from fourmin.recipe.configuration import Configuration
 
 
 def estimate(
@@ -115,10 +115,10 @@ def _configuration(
     """The whole configuration on the profile's machine. Raises FourminError for what cannot be."""
     from dataclasses import replace
 
-    from fourmin.config import requested_changes
-    from fourmin.errors import FourminError
-    from fourmin.presets import load_preset
-    from fourmin.tuning import load_tuning
+    from fourmin.base.errors import FourminError
+    from fourmin.recipe.configuration import requested_changes
+    from fourmin.recipe.presets import load_preset
+    from fourmin.recipe.tuning import load_tuning
 
     changes = requested_changes(given, settings)
     if tuning is not None:
@@ -151,7 +151,7 @@ def _with_measured(
     images_per_second: float | None,
     step_report: Path | None,
 ) -> Profile:
-    from fourmin.errors import FourminError
+    from fourmin.base.errors import FourminError
     from fourmin.estimate.measured import with_stated_rate, with_step_report
 
     if images_per_second is not None and step_report is not None:
@@ -164,7 +164,7 @@ def _with_measured(
 
 
 def _write(path: Path, text: str) -> None:
-    from fourmin.errors import FourminError
+    from fourmin.base.errors import FourminError
 
     try:
         path.write_text(text, encoding="utf-8")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fourmin import __version__
+from fourmin.base.errors import INTERRUPTED, FourminError
 from fourmin.cli import (
     audit_command,
     bench_allreduce_command,
@@ -25,7 +26,6 @@ from fourmin.cli import (
     validate_command,
 )
 from fourmin.cli.output import print_error
-from fourmin.errors import INTERRUPTED, FourminError
 
 app = typer.Typer(
     name="fourmin",

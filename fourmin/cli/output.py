@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from fourmin.errors import FourminError
-from fourmin.text import printable_lines
+from fourmin.base.errors import FourminError
+from fourmin.base.text import printable_lines
 
 MOST_ERROR_LINES = 20
 

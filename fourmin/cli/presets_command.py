@@ -15,7 +15,7 @@ def presets(
     import json
 
     from fourmin.cli.output import stdout
-    from fourmin.presets import PRESETS, describe_preset, load_preset
+    from fourmin.recipe.presets import PRESETS, describe_preset, load_preset
 
     console = stdout()
     if name is not None:

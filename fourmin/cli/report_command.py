@@ -49,8 +49,8 @@ def report(
     """
     import sys
 
-    from fourmin.errors import FourminError
-    from fourmin.files import write_durably
+    from fourmin.base.errors import FourminError
+    from fourmin.base.files import write_durably
     from fourmin.report import (
         CHART_FORMATS,
         load_chart_renderer,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 
 def rules(

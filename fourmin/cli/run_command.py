@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fourmin.base.errors import NOT_CONVERGED
 from fourmin.cli import options
-from fourmin.errors import NOT_CONVERGED
 
 if TYPE_CHECKING:
+    from fourmin.campaign.execute import Observer
+    from fourmin.campaign.placement import Placement
+    from fourmin.campaign.prepare import Request
     from fourmin.cli.display import Display
-    from fourmin.cli.placement import Placement
     from fourmin.launch import Choice
-    from fourmin.launch.execute import Observer
-    from fourmin.plan import Request
 
 
 def run(
@@ -118,10 +118,10 @@ def run(
 
     Without options it runs the preset `digits`, which needs nothing but this machine.
     """
+    from fourmin.campaign.placement import Placement
+    from fourmin.campaign.prepare import Request
     from fourmin.cli.display import choose_display
-    from fourmin.cli.placement import Placement
     from fourmin.launch.site import load_site
-    from fourmin.plan import Request
 
     placement = Placement(
         launcher=launcher,
@@ -188,7 +188,7 @@ def _run(
     display: Display,
     watchers: Sequence[Observer],
 ) -> None:
-    from fourmin.cli.placement import campaign_configuration
+    from fourmin.campaign.placement import campaign_configuration
     from fourmin.launch import KUBERNETES, choose_launcher
 
     configuration = campaign_configuration(request, existing, placement)
@@ -196,8 +196,8 @@ def _run(
     request = dataclasses.replace(request, launcher=choice.name)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if choice.submits:
-        from fourmin.cli.cluster_run import run_in_jobs
-        from fourmin.launch.execute import Observers
+        from fourmin.campaign.execute import Observers
+        from fourmin.campaign.jobs import run_in_jobs
 
         submission = placement.submission(request, existing, base, configuration)
         placement.tell(choice, display)
@@ -224,11 +224,11 @@ def _execute(
 ) -> None:
     from contextlib import closing
 
-    from fourmin.files import write_durably
-    from fourmin.launch.execute import Observers, execute
+    from fourmin.base.files import write_durably
+    from fourmin.campaign.execute import Observers, execute
+    from fourmin.campaign.prepare import go_on, prepare
     from fourmin.ledger.campaign import Campaign, require_campaign
     from fourmin.ledger.lock import CampaignLock
-    from fourmin.plan import go_on, prepare
 
     with closing(placement.load(choice.name, display)) as launcher:
         survey = launcher.survey()

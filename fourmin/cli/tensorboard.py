@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fourmin.base.errors import FourminError
+from fourmin.base.files import ensure_writable_folder
 from fourmin.cli.output import stderr
-from fourmin.errors import FourminError
-from fourmin.files import ensure_writable_folder
 from fourmin.ledger.campaign import Campaign, Slot
 from fourmin.log import keys
 from fourmin.log.records import Record

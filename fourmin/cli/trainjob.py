@@ -7,13 +7,13 @@ import os
 import secrets
 from pathlib import Path
 
+from fourmin.campaign.placement import Placement
+from fourmin.campaign.prepare import Request
 from fourmin.cli.output import stdout
-from fourmin.cli.placement import Placement
-from fourmin.config import Configuration
 from fourmin.launch.batch import CAMPAIGN_POINTER
 from fourmin.launch.kubernetes import job_name, trainjob
 from fourmin.launch.submit import JOBS_FOLDER
-from fourmin.plan import Request
+from fourmin.recipe.configuration import Configuration
 
 
 def write_trainjob(

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fourmin.errors import FourminError
-from fourmin.files import user_folder
+from fourmin.base.errors import FourminError
+from fourmin.base.files import user_folder
 
 
 def cached_tree(

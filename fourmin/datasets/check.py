@@ -18,6 +18,7 @@ import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.images import Scanned, printable, require_pillow, scan_image
 from fourmin.datasets.manifest import (
     MANIFEST_NAME,
@@ -29,7 +30,6 @@ from fourmin.datasets.manifest import (
 )
 from fourmin.datasets.pool import Progress, spread
 from fourmin.datasets.report import CheckReport, Problem
-from fourmin.errors import FourminError
 
 _CHUNK = 128
 _IGNORED = "are ignored: not an image of a class by place and name"

@@ -12,12 +12,12 @@ from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.images import Scanned, printable, require_pillow, scan_image
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, ImageRow, Manifest
 from fourmin.datasets.pool import Progress, spread
 from fourmin.datasets.report import CheckReport, Problem
 from fourmin.datasets.shards import ShardIndex, read_samples, require_finished, sample_name
-from fourmin.errors import FourminError
 
 
 def check_shards(

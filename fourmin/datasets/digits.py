@@ -16,9 +16,9 @@ import io
 import os
 from pathlib import Path
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.cache import cached_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, ImageRow, Manifest
-from fourmin.errors import FourminError
 
 TREE_NAME = "digits-v1"
 IMAGES = 1797

@@ -17,11 +17,11 @@ import struct
 import zlib
 from pathlib import Path
 
+from fourmin.base.errors import FourminError
+from fourmin.base.files import user_folder
 from fourmin.datasets.cache import cached_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, ImageRow, Manifest
 from fourmin.datasets.pool import Progress
-from fourmin.errors import FourminError
-from fourmin.files import user_folder
 
 TREE_NAME = "fashion-mnist-v1"
 IMAGES = {"train": 60_000, "val": 10_000}

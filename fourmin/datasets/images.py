@@ -7,8 +7,8 @@ import io
 import warnings
 from typing import NamedTuple
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import ImageRow
-from fourmin.errors import FourminError
 
 _EXIF_ORIENTATION = 0x0112
 _PNG_END = b"IEND\xaeB`\x82"

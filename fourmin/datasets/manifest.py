@@ -23,8 +23,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fourmin.errors import FourminError
-from fourmin.files import write_durably
+from fourmin.base.errors import FourminError
+from fourmin.base.files import write_durably
 
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "fourmin-manifest.tsv"

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.digits import ensure_digits
 from fourmin.datasets.fashion_mnist import ensure_fashion_mnist, missing_fashion_mnist
-from fourmin.errors import FourminError
 
 
 class OnDemand(NamedTuple):

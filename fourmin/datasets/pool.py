@@ -12,7 +12,7 @@ from itertools import islice
 from multiprocessing import get_context, parent_process
 from typing import Any, TypeVar
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 Progress = Callable[[int, int], None]
 """Called with the number of images done and the number of images."""

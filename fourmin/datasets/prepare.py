@@ -19,6 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fourmin.base.errors import FourminError
+from fourmin.base.files import ensure_writable_folder, sync_folder, write_durably
 from fourmin.datasets.cache import replace_folder
 from fourmin.datasets.fashion_mnist import write_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest, Split
@@ -35,8 +37,6 @@ from fourmin.datasets.shards import (
     sample_name,
     write_index,
 )
-from fourmin.errors import FourminError
-from fourmin.files import ensure_writable_folder, sync_folder, write_durably
 
 SHARD_BYTES = 256 << 20
 """How large a shard may grow unless told otherwise."""

@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fourmin.canonical import loads_strict
+from fourmin.base.canonical import loads_strict
+from fourmin.base.errors import FourminError
+from fourmin.base.files import write_durably
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest, Split
-from fourmin.errors import FourminError
-from fourmin.files import write_durably
 
 SCHEMA_VERSION = 1
 INDEX_NAME = "fourmin-shards.txt"

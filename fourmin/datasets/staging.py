@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from fourmin.base.errors import FourminError
+from fourmin.base.files import ensure_writable_folder
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
 from fourmin.datasets.shards import INDEX_NAME, ShardIndex, holds_shards
-from fourmin.errors import FourminError
-from fourmin.files import ensure_writable_folder
 
 _PIECE = 256
 """Files that a thread copies at a time."""

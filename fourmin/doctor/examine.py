@@ -9,7 +9,7 @@ from typing import Any
 from fourmin.doctor import machine, software
 from fourmin.doctor.check import MISSING, Check
 from fourmin.doctor.presets import PresetCheck, check_presets
-from fourmin.presets import DEFAULT, load_preset
+from fourmin.recipe.presets import DEFAULT, load_preset
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from fourmin.base.errors import FourminError
+from fourmin.base.files import ensure_writable_folder, user_folder
 from fourmin.doctor.check import MISSING, OK, WARNING, Check
-from fourmin.errors import FourminError
-from fourmin.files import ensure_writable_folder, user_folder
 from fourmin.ledger.lock import UNSUPPORTED
 from fourmin.system.hardware import accelerators, busy_gpus, memory_gib, processor, usable_gpus
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fourmin.config import Configuration
+from fourmin.base.errors import FourminError
+from fourmin.campaign.prepare import missing_requirements
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.on_demand import ON_DEMAND
 from fourmin.datasets.report import compare_with_benchmark
-from fourmin.errors import FourminError
-from fourmin.plan import missing_requirements
-from fourmin.presets import PRESETS, load_preset
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.presets import PRESETS, load_preset
 from fourmin.ruleset import Benchmark, load_ruleset
 from fourmin.system.hardware import usable_gpus
 

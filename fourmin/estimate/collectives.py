@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fourmin.estimate.profile import Profile
-from fourmin.tuning import CANDIDATES
+from fourmin.recipe.tuning import CANDIDATES
 
 _US = 1e-6
 PROTOCOLS = ("LL", "LL128", "Simple")

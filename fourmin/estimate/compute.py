@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fourmin.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names
 from fourmin.estimate.models import load_shape
 from fourmin.estimate.profile import Compute, Profile
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fourmin.base.errors import FourminError
 from fourmin.bench.step_report import SCHEMA
-from fourmin.config import Configuration
-from fourmin.errors import FourminError
 from fourmin.estimate.profile import Compute, Profile
+from fourmin.recipe.configuration import Configuration
 
 _MEASURE = "`fourmin bench step --json` writes one"
 

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fourmin.buckets import partition
-from fourmin.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names
+from fourmin.recipe.buckets import partition
 
 ALIGNMENT = 4
 """Elements at whose multiples a gradient starts in its bucket, as in the reducer."""

@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names
 
 if sys.version_info >= (3, 11):
     import tomllib

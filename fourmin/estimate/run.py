@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fourmin.config import Configuration
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.estimate.profile import Profile
 from fourmin.estimate.step import Step, Work, estimate_step, evaluation_seconds
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.tuning import CANDIDATES
 from fourmin.results.estimates import KIND
 from fourmin.results.rcp import references
 from fourmin.ruleset import CURRENT, Benchmark
-from fourmin.tuning import CANDIDATES
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from fourmin.config import Configuration
 from fourmin.estimate.collectives import Grouping, choose, native
 from fourmin.estimate.compute import PassTime, pass_time
 from fourmin.estimate.fitted import Fitted, fitted
 from fourmin.estimate.models import fuse, load_shape
 from fourmin.estimate.profile import Profile
 from fourmin.estimate.timeline import Reduction, StepTime, overlap
-from fourmin.tuning import parse_entries
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.tuning import parse_entries
 
 FORWARD_SHARE = 1 / 3
 _FP32_BYTES = 4

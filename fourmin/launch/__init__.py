@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
-from fourmin.config import Configuration
-from fourmin.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names
 from fourmin.launch.control import Message
 from fourmin.launch.job import Job
 from fourmin.launch.site import Site
+from fourmin.recipe.configuration import Configuration
 from fourmin.system.survey import Survey
 
 _LAUNCHERS = {

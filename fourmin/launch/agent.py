@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from fourmin.config import Configuration
 from fourmin.launch.job import JOB_VARIABLE, Job
+from fourmin.recipe.configuration import Configuration
 from fourmin.system.environment import DEVICE_QUEUES
 
 OUTPUT_LIMIT = 20_000

@@ -12,9 +12,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from fourmin.config import Configuration
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch.site import Site
+from fourmin.recipe.configuration import Configuration
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,=+@%^~-]+")
 CAMPAIGN_POINTER = "campaign"

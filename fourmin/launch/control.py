@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 REPORT_SECONDS = 1.0
 """How often a worker says at most what it is at."""

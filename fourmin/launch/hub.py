@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch import network, preflight
 from fourmin.launch.control import Message, accept_all
 from fourmin.launch.job import Job

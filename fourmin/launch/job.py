@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fourmin.config import Configuration
+from fourmin.recipe.configuration import Configuration
 
 JOB_VARIABLE = "FOURMIN_JOB"
 _PATHS = ("data_dir", "manifest", "events_log", "checkpoints", "control_socket", "scratch")

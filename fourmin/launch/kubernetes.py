@@ -12,10 +12,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fourmin.config import Configuration
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch.site import Site
 from fourmin.launch.wire import TOKEN_VARIABLE
+from fourmin.recipe.configuration import Configuration
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 VOLUME = "shared"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 
-from fourmin.config import Configuration
 from fourmin.launch import Surroundings, preflight
 from fourmin.launch.agent import Agent, agent_command, start_agent
 from fourmin.launch.control import ControlServer
 from fourmin.launch.job import Job
+from fourmin.recipe.configuration import Configuration
 
 
 class LocalLauncher:

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch import network, preflight
 from fourmin.launch.agent import Agent, agent_command, start_agent
 from fourmin.launch.control import ORPHANED, ControlServer

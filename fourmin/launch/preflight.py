@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fourmin.canonical import sha256_hex
+from fourmin.base.canonical import sha256_hex
+from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import Manifest
 from fourmin.datasets.staging import require_room
-from fourmin.errors import FourminError
 from fourmin.launch.job import Job
 from fourmin.ledger.campaign import CAMPAIGN_FILE
 from fourmin.ledger.lock import LOCK_NAME

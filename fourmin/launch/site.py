@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError, list_names
-from fourmin.files import user_folder
+from fourmin.base.errors import FourminError, list_names
+from fourmin.base.files import user_folder
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -16,14 +16,14 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO
 
-from fourmin.config import Configuration
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch import Surroundings, network
 from fourmin.launch.agent import OUTPUT_LIMIT, describe_agent
 from fourmin.launch.hub import Hub, NodesRun
 from fourmin.launch.job import Job
 from fourmin.launch.site import Site
 from fourmin.launch.wire import TOKEN_VARIABLE
+from fourmin.recipe.configuration import Configuration
 from fourmin.system.survey import Survey
 
 JOIN_SECONDS = 180.0

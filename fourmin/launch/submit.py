@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 JOBS_FOLDER = ".jobs"
 SCRIPT = "job.sh"

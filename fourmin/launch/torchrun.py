@@ -12,12 +12,12 @@ import shlex
 import subprocess
 import sys
 
-from fourmin.config import Configuration
 from fourmin.launch import Surroundings, network
 from fourmin.launch.agent import describe_agent
 from fourmin.launch.hub import Hub, NodesRun
 from fourmin.launch.job import Job
 from fourmin.launch.wire import TOKEN_VARIABLE
+from fourmin.recipe.configuration import Configuration
 
 JOIN_SECONDS = 3600.0
 """How long the user has to start the other nodes."""

@@ -17,13 +17,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from fourmin.canonical import loads_strict, sha256_hex
-from fourmin.config import Configuration
-from fourmin.errors import FourminError
-from fourmin.files import append_line, drop_torn_line, json_bytes, sync_folder, write_durably
+from fourmin.base.canonical import loads_strict, sha256_hex
+from fourmin.base.errors import FourminError
+from fourmin.base.files import append_line, drop_torn_line, json_bytes, sync_folder, write_durably
 from fourmin.ledger import chain
 from fourmin.ledger.known import KnownCampaign, remember
 from fourmin.ledger.seeds import new_beacon, planned_seeds
+from fourmin.recipe.configuration import Configuration
 
 CAMPAIGN_FILE = "campaign.json"
 LEDGER_FILE = "ledger.jsonl"

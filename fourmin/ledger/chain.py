@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fourmin.canonical import StrictJSONError, canonical_bytes, loads_strict, sha256_hex
+from fourmin.base.canonical import StrictJSONError, canonical_bytes, loads_strict, sha256_hex
 
 GENESIS = "0" * 64
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.results.folder import MAX_FILE_BYTES
 
 SECONDS = 120

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fourmin.files import user_folder
+from fourmin.base.files import user_folder
 from fourmin.ledger import chain
 
 _REMEMBERED = "campaigns.jsonl"

@@ -16,7 +16,7 @@ import socket
 from pathlib import Path
 from types import TracebackType
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 LOCK_NAME = ".lock"
 UNSUPPORTED = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})

@@ -14,9 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fourmin.canonical import JSON, sha256_hex
-from fourmin.config import Configuration
-from fourmin.errors import FourminError
+from fourmin.base.canonical import JSON, sha256_hex
+from fourmin.base.errors import FourminError
 from fourmin.ledger import chain
 from fourmin.ledger.campaign import (
     CAMPAIGN_FILE,
@@ -33,6 +32,7 @@ from fourmin.log.reader import EventLog, read_log
 from fourmin.log.records import Record
 from fourmin.log.restarts import Restart, counted
 from fourmin.log.timeline import Timeline
+from fourmin.recipe.configuration import Configuration
 from fourmin.results.folder import MAX_FILE_BYTES, Contents, Fault, JsonFile, read_bytes
 from fourmin.results.run_result import run_result
 from fourmin.results.schema import SchemaError, schema_errors

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from fourmin.canonical import JSON, MAX_DEPTH, MAX_NUMBER_LENGTH
+from fourmin.base.canonical import JSON, MAX_DEPTH, MAX_NUMBER_LENGTH
 from fourmin.log.keys import EVENT_TYPES
 
 MLLOG = "MLLOG"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.log.keys import (
     FILE,
     INTERVAL_END,

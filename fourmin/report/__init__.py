@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 
-from fourmin.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names
 from fourmin.report.model import Comparison
 from fourmin.report.side_by_side import SideBySide
 

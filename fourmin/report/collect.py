@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.ledger.view import CampaignView
 from fourmin.report.foreign import foreign_result
 from fourmin.report.group import compare

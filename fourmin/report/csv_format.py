@@ -7,9 +7,9 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fourmin.base.text import printable
 from fourmin.report.model import Comparison, Result
 from fourmin.report.side_by_side import SideBySide
-from fourmin.text import printable
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from fourmin.base.text import printable
 from fourmin.report.model import Comparison, Result
 from fourmin.report.side_by_side import SideBySide
 from fourmin.report.verdict_wording import conclusion, difference_cell, headline
@@ -20,7 +21,6 @@ from fourmin.report.wording import (
     same_table,
     title,
 )
-from fourmin.text import printable
 
 _OWN_COLUMN_TOO = {"scaling"}
 """Said in full by the detail of the same name."""

@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 if sys.version_info >= (3, 11):
     import tomllib

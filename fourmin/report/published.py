@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fourmin.canonical import loads_strict
+from fourmin.base.canonical import loads_strict
 from fourmin.report.foreign import DATASETS, MLPERF_DATASET
 from fourmin.report.model import PUBLISHED, ReportedRun, Result
 from fourmin.results.importers.model import DAWNBENCH

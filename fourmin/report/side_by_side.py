@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.report.group import compare
 from fourmin.report.model import Result
 from fourmin.results.statistics import Welch, mean, student_t_quantile, welch_test

@@ -9,11 +9,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fourmin.base.text import printable
 from fourmin.report.model import Comparison, Result
 from fourmin.report.side_by_side import SideBySide
 from fourmin.report.verdict_wording import conclusion, difference_cell, headline
 from fourmin.report.wording import COLUMNS, DETAILS, NONE, apart, one_line, same_table, title
-from fourmin.text import printable
 
 UNBROKEN = {"95% interval", "time", "epochs/RCP"}
 NAMES = {"submitter", "system"}

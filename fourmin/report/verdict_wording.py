@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fourmin.base.text import printable
 from fourmin.report.model import Result
 from fourmin.report.side_by_side import (
     A_FASTER,
@@ -16,7 +17,6 @@ from fourmin.report.side_by_side import (
     Verdict,
 )
 from fourmin.report.wording import NONE, duration, interval, run_times, verdict
-from fourmin.text import printable
 
 _LONGEST_VALUE = 300
 

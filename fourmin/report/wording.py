@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from fourmin.base.text import printable
 from fourmin.report.model import Comparison, ReportedRun, Result
 from fourmin.rules.rule import SEVERITIES, Finding
-from fourmin.text import printable
 
 Column = tuple[str, Callable[[Result], str]]
 NONE = "-"

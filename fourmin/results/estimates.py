@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fourmin.canonical import StrictJSONError, loads_strict
+from fourmin.base.canonical import StrictJSONError, loads_strict
 from fourmin.results.folder import MAX_JSON_BYTES, read_bytes
 
 KIND = "fourmin-estimate"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fourmin.canonical import JSON, StrictJSONError, loads_strict, sha256_hex
+from fourmin.base.canonical import JSON, StrictJSONError, loads_strict, sha256_hex
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 MAX_JSON_BYTES = 4 * 1024 * 1024

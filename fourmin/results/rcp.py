@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fourmin.canonical import loads_strict
+from fourmin.base.canonical import loads_strict
 from fourmin.results.run_result import CONVERGED
 from fourmin.results.statistics import mean, student_t_quantile
 from fourmin.ruleset import load_ruleset, versions

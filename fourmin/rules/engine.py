@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.ledger.git import History
 from fourmin.ledger.submission import SubmissionView
 from fourmin.ledger.view import CampaignView, Document, RunView

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fourmin.canonical import canonical_bytes, sha256_hex
-from fourmin.config import AUTO, Configuration, parse_settings
-from fourmin.errors import FourminError
+from fourmin.base.canonical import canonical_bytes, sha256_hex
+from fourmin.base.errors import FourminError
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
+from fourmin.recipe.configuration import AUTO, Configuration, parse_settings
 from fourmin.rules.compare import same, short
 from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, Problem, rule
 

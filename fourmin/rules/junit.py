@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree import ElementTree
 
+from fourmin.base.text import printable
 from fourmin.rules.engine import UNKNOWN, Report, by_target
 from fourmin.rules.rule import SEVERITIES, Finding
-from fourmin.text import printable
 
 MOST_TOLD = 200
 """Findings that are told of each thing; the rest are counted."""

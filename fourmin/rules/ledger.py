@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fourmin.canonical import sha256_hex
+from fourmin.base.canonical import sha256_hex
 from fourmin.ledger.view import KEPT_LOG, RUN_FOLDER, CampaignView
 from fourmin.rules.rule import CAMPAIGN, ERROR, WARNING, Problem, rule
 

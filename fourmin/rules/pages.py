@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from itertools import groupby
 
-from fourmin.files import rulesets_folder
+from fourmin.base.files import rulesets_folder
 from fourmin.rules.registry import RULES
 from fourmin.rules.rule import GROUPS, HEADINGS, Rule
 from fourmin.ruleset import CURRENT

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from fourmin.canonical import loads_strict
+from fourmin.base.canonical import loads_strict
 from fourmin.ledger.view import RunView
 from fourmin.rules.compare import mapping, number
 from fourmin.rules.rule import ERROR, NOTE, RUN, Problem, rule

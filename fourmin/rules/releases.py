@@ -6,8 +6,8 @@ import re
 import sys
 from pathlib import Path
 
-from fourmin.errors import FourminError
-from fourmin.files import rulesets_folder
+from fourmin.base.errors import FourminError
+from fourmin.base.files import rulesets_folder
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
+from fourmin.base.text import printable
 from fourmin.rules.engine import UNKNOWN, Checked, Report, by_target
 from fourmin.rules.junit import as_junit
 from fourmin.rules.rule import ERROR, NOTE, SEVERITIES, WARNING, Finding
 from fourmin.rules.sarif import as_sarif
-from fourmin.text import printable
 
 MOST_ANNOTATIONS = 10
 """GitHub shows so many annotations of each level for a step."""

@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import quote
 
 from fourmin import __version__
-from fourmin.canonical import sha256_hex
+from fourmin.base.canonical import sha256_hex
+from fourmin.base.text import printable
 from fourmin.rules.engine import Report
 from fourmin.rules.registry import RULES
 from fourmin.rules.rule import ERROR, GROUPS, NOTE, SEVERITIES, WARNING, Finding, Rule
-from fourmin.text import printable
 
 MOST_RESULTS = 5000
 """GitHub shows so many results of a run and drops the others."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError
-from fourmin.files import rulesets_folder
+from fourmin.base.errors import FourminError
+from fourmin.base.files import rulesets_folder
 from fourmin.rules.rule import ERROR, Finding
 
 if sys.version_info >= (3, 11):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fourmin.canonical import sha256_hex
+from fourmin.base.canonical import sha256_hex
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fourmin.canonical import canonical_bytes, sha256_hex
+from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.system import environment, hardware, software
 
 _DIGESTED_VERSIONS = ("fourmin", "python", "torch", "torchvision", "dali", "cuda", "cudnn", "nccl")

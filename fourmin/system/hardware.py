@@ -139,7 +139,7 @@ def driver_version() -> str | None:
 
 def boot_digest() -> str | None:
     """A digest of this boot's identity: monotonic clocks compare only within one boot."""
-    from fourmin.canonical import sha256_hex
+    from fourmin.base.canonical import sha256_hex
 
     try:
         identity = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin import __version__
-from fourmin.files import rulesets_folder
+from fourmin.base.files import rulesets_folder
 
 _DISTRIBUTIONS = {
     "torch": ("torch",),

@@ -23,7 +23,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 
-from fourmin.files import sync_folder
+from fourmin.base.files import sync_folder
 from fourmin.launch.restart import checkpoint_name, complete_checkpoints
 from fourmin.training.state import State
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from fourmin.errors import NOT_CONVERGED, FourminError
+from fourmin.base.errors import NOT_CONVERGED, FourminError
 from fourmin.training.precision import Precision
 
 

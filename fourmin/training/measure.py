@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fourmin.bench.step_report import Ceilings, PeerResult, StepOptions, StepReport
-from fourmin.config import Configuration
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.system.hardware import processor
 from fourmin.training.backends import keep_freed_memory, set_backends
 from fourmin.training.comm.fusion import GradientReducer
@@ -22,7 +23,6 @@ from fourmin.training.fast.choose import build_step, reason_against
 from fourmin.training.models import build_model, forward_flops
 from fourmin.training.models.init import initialize
 from fourmin.training.optim.build import build_optimizer
-from fourmin.training.optim.schedule import LearningRateSchedule
 from fourmin.training.precision import DTYPES, Precision
 from fourmin.training.step import EagerStep, MicroBatch
 

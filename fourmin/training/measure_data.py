@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fourmin.base.errors import FourminError
 from fourmin.bench.data_report import DataOptions, DataReport, DataResult
 from fourmin.bench.step_report import StepOptions
-from fourmin.config import Configuration
 from fourmin.datasets.manifest import Manifest
-from fourmin.errors import FourminError
+from fourmin.recipe.configuration import Configuration
 from fourmin.training.backends import keep_freed_memory, set_backends
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.native import NativeAllReduce

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 """The types by the names of a configuration."""

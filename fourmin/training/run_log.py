@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fourmin.config import Configuration
 from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import ReductionCounters
-from fourmin.training.optim.schedule import LearningRateSchedule
 
 OWN = keys.FOURMIN_NAMESPACE
 MOST_RANKS_LOGGED = 2048

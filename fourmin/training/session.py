@@ -21,12 +21,13 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fourmin.base.errors import NOT_CONVERGED, FourminError
 from fourmin.datasets.manifest import Manifest
-from fourmin.errors import NOT_CONVERGED, FourminError
 from fourmin.launch.control import ControlClient
 from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
+from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.ruleset import load_ruleset
 from fourmin.system.boot import boot_digest
 from fourmin.training.backends import keep_freed_memory, set_backends
@@ -47,7 +48,6 @@ from fourmin.training.models import build_model
 from fourmin.training.models.batchnorm import apply_bn_span, average_bn_statistics
 from fourmin.training.models.init import initialize, weights_digest
 from fourmin.training.optim.build import build_optimizer
-from fourmin.training.optim.schedule import LearningRateSchedule
 from fourmin.training.precision import Precision
 from fourmin.training.progress import Progress
 from fourmin.training.resume import Checkpoints

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.comm.process_group import WorkerPlace
 from fourmin.training.data.order import OrderDigest
 from fourmin.training.fast.choose import Step

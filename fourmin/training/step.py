@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
+from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.lanes import ExposedTime
 from fourmin.training.optim.build import set_learning_rate
-from fourmin.training.optim.schedule import LearningRateSchedule
 from fourmin.training.precision import Precision
 
 MicroBatch = tuple[Tensor, Tensor]

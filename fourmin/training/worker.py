@@ -8,7 +8,7 @@ import time
 import traceback
 from pathlib import Path
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch.control import ControlClient
 from fourmin.launch.job import JOB_VARIABLE, Job
 

@@ -15,7 +15,7 @@ import pytest
 from benchmark_scripts import BENCHMARKS, load_script
 
 from fourmin import __version__
-from fourmin.presets import load_preset
+from fourmin.recipe.presets import load_preset
 
 PRESET = load_preset("tiny-imagenet")
 

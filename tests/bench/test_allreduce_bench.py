@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from fourmin.base.errors import FourminError
 from fourmin.bench.allreduce import (
     Options,
     format_size,
@@ -24,9 +25,8 @@ from fourmin.bench.allreduce import (
 )
 from fourmin.chart import HEIGHT, WIDTH, log_chart
 from fourmin.cli.bench_allreduce_command import allreduce
-from fourmin.config import CHOICES
-from fourmin.errors import FourminError
-from fourmin.tuning import load_tuning
+from fourmin.recipe.configuration import CHOICES
+from fourmin.recipe.tuning import load_tuning
 
 SVG = "{http://www.w3.org/2000/svg}"
 

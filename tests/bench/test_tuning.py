@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourmin.config import CHOICES
-from fourmin.errors import FourminError
-from fourmin.plan import Request, resolve_configuration
-from fourmin.tuning import (
+from fourmin.base.errors import FourminError
+from fourmin.campaign.prepare import Request, resolve_configuration
+from fourmin.recipe.configuration import CHOICES
+from fourmin.recipe.tuning import (
     CANDIDATES,
     fastest_table,
     hybrid_threshold,

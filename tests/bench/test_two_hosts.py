@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from benchmark_scripts import BENCHMARKS, load_script
 
-from fourmin.config import CHOICES
+from fourmin.recipe.configuration import CHOICES
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fourmin.canonical import (
+from fourmin.base.canonical import (
     KINDS,
     StrictJSONError,
     canonical_bytes,

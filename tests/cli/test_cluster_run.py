@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from campaign_factory import make_campaign
 
-from fourmin.cli import cluster_run
-from fourmin.cli.cluster_run import Submission, run_in_jobs
+from fourmin.base.errors import FourminError
+from fourmin.campaign import jobs as cluster_run
+from fourmin.campaign.jobs import Submission, run_in_jobs
 from fourmin.cli.display import JsonDisplay, PlainDisplay
 from fourmin.cli.output import stderr
-from fourmin.errors import FourminError
 from fourmin.launch.site import Site
 from fourmin.launch.submit import JobState
 from fourmin.ledger.campaign import Campaign

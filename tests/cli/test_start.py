@@ -92,9 +92,10 @@ def test_no_sub_module_below_training_is_imported_by_others() -> None:
     import ast
 
     package = Path(__file__).resolve().parents[2] / "fourmin"
-    allowed = {"training", "bench", "audit.py"}
+    allowed = {"training", "bench", "campaign/audit.py"}
     for path in package.rglob("*.py"):
-        if path.relative_to(package).parts[0] in allowed:
+        inside = path.relative_to(package)
+        if {inside.parts[0], str(inside)} & allowed:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             names = []

@@ -11,9 +11,9 @@ import pytest
 from actors import ActingLauncher
 from typer.testing import CliRunner, Result
 
+from fourmin.base.errors import FourminError
 from fourmin.cli import main
 from fourmin.cli.tensorboard import TensorBoard
-from fourmin.errors import FourminError
 
 TAGS = {
     "loss/train", "accuracy/validation", "learning_rate", "throughput/images_per_second",

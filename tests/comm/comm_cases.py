@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.log import keys
 from fourmin.training.comm.agreement import (
     assert_known_sum,

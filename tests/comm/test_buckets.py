@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourmin.buckets import TAIL, partition
+from fourmin.recipe.buckets import TAIL, partition
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.comm.base import CommunicationError
 from fourmin.training.comm.fusion import GradientReducer, last_factor, mean
 

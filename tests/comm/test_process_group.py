@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.comm.base import CommunicationError
 from fourmin.training.comm.process_group import destroy, init_process_group
 

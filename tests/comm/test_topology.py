@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.comm.base import Topology, build_all_reduce, known_algorithms
 from fourmin.training.comm.hybrid import HybridAllReduce
 from fourmin.training.comm.tuned import TunedAllReduce

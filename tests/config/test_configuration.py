@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourmin.config import FIELD_TYPES, Configuration, parse_settings
-from fourmin.errors import FourminError
-from fourmin.presets import load_preset
+from fourmin.base.errors import FourminError
+from fourmin.recipe.configuration import FIELD_TYPES, Configuration, parse_settings
+from fourmin.recipe.presets import load_preset
 
 
 @pytest.fixture

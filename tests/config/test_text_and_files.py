@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourmin.errors import FourminError
-from fourmin.files import (
+from fourmin.base.errors import FourminError
+from fourmin.base.files import (
     append_line,
     drop_torn_line,
     ensure_writable_folder,
@@ -19,7 +19,7 @@ from fourmin.files import (
     user_folder,
     write_durably,
 )
-from fourmin.text import printable, printable_lines
+from fourmin.base.text import printable, printable_lines
 
 
 @pytest.mark.parametrize(

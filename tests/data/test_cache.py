@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loader_cases import make_loader
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import Manifest
 from fourmin.datasets.prepare import prepare_shards
-from fourmin.errors import FourminError
 from fourmin.training.data.cache import DecodedCache
 from fourmin.training.data.order import OrderDigest, digest_of_order, epoch_permutation
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.data.geometry import (
     RANDOMS,
     TRIES,

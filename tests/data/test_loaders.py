@@ -12,9 +12,9 @@ import torch
 from loader_cases import MEAN, STD, make_loader
 from PIL import Image
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.digits import ensure_digits
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
-from fourmin.errors import FourminError
 from fourmin.training.data import build_loader
 from fourmin.training.data.geometry import RANDOMS, evaluation_plan, training_plan
 from fourmin.training.data.order import OrderDigest, augmentation_randoms, digest_of_order

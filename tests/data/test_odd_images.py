@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.check import check_tree
 from fourmin.datasets.manifest import ImageRow, Manifest
-from fourmin.errors import FourminError
 from fourmin.training.data import build_loader
 
 LOADERS = ("dali", "torchvision")

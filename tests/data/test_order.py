@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.data.order import (
     OrderDigest,
     augmentation_randoms,

@@ -12,10 +12,10 @@ import pytest
 import torch
 from loader_cases import make_loader
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.prepare import prepare_shards
 from fourmin.datasets.shards import ShardIndex
-from fourmin.errors import FourminError
 from fourmin.training.data.order import OrderDigest, digest_of_order
 from fourmin.training.data.source import ShardSource, _allow_open_files
 

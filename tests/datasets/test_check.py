@@ -15,11 +15,11 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from fourmin.base.errors import FourminError
 from fourmin.cli.data_command import app
 from fourmin.datasets.check import check_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.report import compare_with_benchmark
-from fourmin.errors import FourminError
 
 
 def image_bytes(seed: int, kind: str = "JPEG", mode: str = "RGB", **options) -> bytes:

@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 from sklearn.datasets import load_digits
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.digits import ensure_digits, validation_images
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
-from fourmin.errors import FourminError
 
 TRAIN = "b52e3b466eadf65eb580f37d612e0f957162e9958c951612e479ad13ebcad8c6"
 VAL = "c04e00cc2e14b8212ff3535b87b5e87132675a61a8a66d20069d6f227535a621"

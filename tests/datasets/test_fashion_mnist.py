@@ -14,7 +14,9 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from fourmin import plan
+from fourmin.base.errors import FourminError
+from fourmin.campaign import prepare as plan
+from fourmin.campaign.prepare import Request, prepare
 from fourmin.cli.data_command import app
 from fourmin.datasets import fashion_mnist
 from fourmin.datasets.check import check_tree
@@ -26,8 +28,6 @@ from fourmin.datasets.fashion_mnist import (
 )
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.prepare import prepare_fashion_mnist
-from fourmin.errors import FourminError
-from fourmin.plan import Request, prepare
 from fourmin.ruleset import load_ruleset
 
 COUNTS = {"train": 40, "val": 20}

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import MANIFEST_NAME, ImageRow, Manifest, is_image_name
-from fourmin.errors import FourminError
 
 
 def row(split: str, path: str, size: int = 10) -> ImageRow:

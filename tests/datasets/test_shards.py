@@ -19,13 +19,13 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from fourmin.base.errors import FourminError
 from fourmin.cli.data_command import app
 from fourmin.datasets.check import check_tree
 from fourmin.datasets.check_shards import check_shards
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.prepare import prepare_shards
 from fourmin.datasets.shards import INDEX_NAME, ShardIndex, lay_out, member_header
-from fourmin.errors import FourminError
 
 SHARD = 40_000
 """Bytes of a shard in these tests: some ten samples each."""

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from images import make_tree
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.check import check_tree
 from fourmin.datasets.check_shards import check_shards
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.prepare import prepare_shards
 from fourmin.datasets.staging import copy_dataset, left_behind, require_room, staged_folder
-from fourmin.errors import FourminError
 
 
 @pytest.fixture(scope="module")

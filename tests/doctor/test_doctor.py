@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from fourmin.base.errors import FourminError
 from fourmin.cli.main import app
 from fourmin.datasets.digits import ensure_digits
 from fourmin.doctor import machine, software
@@ -22,8 +23,7 @@ from fourmin.doctor.check import MISSING, OK, WARNING, Check
 from fourmin.doctor.examine import Examination, examine
 from fourmin.doctor.presets import PresetCheck, check_presets
 from fourmin.doctor.software import Probe
-from fourmin.errors import FourminError
-from fourmin.presets import PRESETS
+from fourmin.recipe.presets import PRESETS
 
 H100 = {"model": "NVIDIA H100", "memory_gib": 80, "count": 2}
 
@@ -94,7 +94,7 @@ def test_an_installation_that_cannot_train_says_how_it_could(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(software, "installed_version", lambda _: None)
-    monkeypatch.setattr("fourmin.plan.installed_version", lambda _: None)
+    monkeypatch.setattr("fourmin.campaign.prepare.installed_version", lambda _: None)
     found = examine(tmp_path / "results", None)
     assert not found.ok
     stack = next(check for check in found.checks if check.topic == "training stack")

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from fourmin.config import CHOICES
 from fourmin.estimate import collectives
 from fourmin.estimate.collectives import Grouping, best_hybrid_threshold, choose
 from fourmin.estimate.profile import Compute, Profile
+from fourmin.recipe.configuration import CHOICES
 
 ROUND, HOP = 50e-6, 14e-6  # a measured round, and NCCL's hop over the network
 INSIDE, BETWEEN = 100e9, 10e9

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from fourmin.base.errors import FourminError
 from fourmin.bench.step_report import Ceilings, PeerResult, StepOptions, StepReport
 from fourmin.cli.estimate_command import _configuration
-from fourmin.errors import FourminError
 from fourmin.estimate.measured import with_stated_rate, with_step_report
 from fourmin.estimate.profile import load_profile
 from fourmin.estimate.render import BANNER, chart, text_lines
 from fourmin.estimate.run import Estimate, estimate
-from fourmin.presets import PRESETS
+from fourmin.recipe.presets import PRESETS
 from fourmin.rules.engine import check
 from fourmin.ruleset import load_ruleset
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.estimate.compute import pass_time
 from fourmin.estimate.profile import Compute, load_profile
 from fourmin.estimate.step import Work, estimate_step

@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from fourmin.base.errors import FourminError
 from fourmin.bench.step_report import Ceilings, PeerResult, StepOptions, StepReport
 from fourmin.cli.bench_command import app
-from fourmin.errors import FourminError
 
 SMALL = ["step", "--device", "cpu", "--preset", "digits", "--batch-size", "8", "--repeats", "3",
          "--warmup", "1", "--threads", "1", "--precision", "fp32"]  # fmt: skip

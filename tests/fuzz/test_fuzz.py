@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fuzzing import TABLE, mutate, read_everything, seeds, write_hostile_tree
 from speed import bound
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.report import FORMATS as REPORT_FORMATS
 from fourmin.report import load_renderer
 from fourmin.report.collect import collect

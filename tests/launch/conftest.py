@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fourmin.canonical import sha256_hex
+from fourmin.base.canonical import sha256_hex
 from fourmin.launch.job import Job
 from fourmin.ledger.lock import CampaignLock
-from fourmin.presets import load_preset
+from fourmin.recipe.presets import load_preset
 from fourmin.system.software import package_digest
 
 

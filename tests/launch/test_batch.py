@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch.batch import batch_script, directive
 from fourmin.launch.site import Site, parse_site
 from fourmin.launch.slurm import srun_command
-from fourmin.presets import load_preset
+from fourmin.recipe.presets import load_preset
 
 GOLDEN = Path(__file__).with_name("golden")
 LARGE = load_preset("resnet50-64k").resolved(8, keep_workers=True)

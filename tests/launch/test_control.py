@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch.control import ORPHANED, ControlClient, ControlServer
 
 WORKER = """

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from actors import ActingLauncher
 
+from fourmin.base.errors import FourminError
+from fourmin.campaign.execute import execute
+from fourmin.campaign.prepare import Request, go_on, prepare
 from fourmin.cli import run_command
-from fourmin.errors import FourminError
-from fourmin.launch.execute import execute
 from fourmin.ledger.campaign import Campaign
 from fourmin.ledger.lock import CampaignLock
-from fourmin.plan import Request, go_on, prepare
 from fourmin.rules.engine import check
 
 
@@ -208,7 +208,7 @@ def test_a_run_that_ended_just_before_the_command_was_killed_needs_no_restart(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fourmin.launch.execute._record_outcome", killed)
+        patch.setattr("fourmin.campaign.execute._record_outcome", killed)
         with pytest.raises(FourminError):
             run(request_, ActingLauncher())
     (folder,) = request_.results_dir.iterdir()
@@ -226,7 +226,7 @@ def test_a_changed_harness_cannot_go_on(request_: Request, monkeypatch: pytest.M
     with pytest.raises(FourminError):
         run(request_, ActingLauncher({2: "says"}))
     (folder,) = request_.results_dir.iterdir()
-    monkeypatch.setattr("fourmin.plan.package_digest", lambda: "0" * 64)
+    monkeypatch.setattr("fourmin.campaign.prepare.package_digest", lambda: "0" * 64)
     with pytest.raises(FourminError, match="cannot go on here") as caught:
         go_on(folder, None)
     assert "package_digest" in caught.value.why
@@ -236,7 +236,7 @@ def test_the_command_says_what_it_left(
     request_: Request, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launcher = ActingLauncher()
-    monkeypatch.setattr("fourmin.cli.placement.load_launcher", lambda name, around: launcher)
+    monkeypatch.setattr("fourmin.campaign.placement.load_launcher", lambda name, around: launcher)
     run_command.run(
         practice=True, runs=2, procs_per_node=2, settings=["device=cpu"], seed=5,
         results_dir=request_.results_dir,
@@ -256,7 +256,7 @@ def test_missed_targets_end_with_3(request_: Request, monkeypatch: pytest.Monkey
     import typer
 
     monkeypatch.setattr(
-        "fourmin.cli.placement.load_launcher",
+        "fourmin.campaign.placement.load_launcher",
         lambda name, around: ActingLauncher(not_converged=[2]),
     )
     with pytest.raises(typer.Exit) as caught:

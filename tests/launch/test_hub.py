@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.digits import ensure_digits
 from fourmin.datasets.manifest import MANIFEST_NAME
-from fourmin.errors import FourminError
 from fourmin.launch import hub as hub_module
 from fourmin.launch import preflight
 from fourmin.launch.control import ORPHANED

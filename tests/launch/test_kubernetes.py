@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from fourmin.base.errors import FourminError
 from fourmin.cli import run_command
-from fourmin.errors import FourminError
 from fourmin.launch.kubernetes import job_name, trainjob
 from fourmin.launch.pod import pod_command
 from fourmin.launch.site import Site, parse_site
-from fourmin.presets import load_preset
+from fourmin.recipe.presets import load_preset
 
 GOLDEN = Path(__file__).with_name("golden") / "trainjob.json"
 CLUSTER = {

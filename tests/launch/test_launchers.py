@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
+from fourmin.campaign.watch import Failure, Watch
 from fourmin.launch import Surroundings, network, node, torchrun
 from fourmin.launch.hub import Hub
 from fourmin.launch.job import Job
 from fourmin.launch.slurm import SlurmLauncher
 from fourmin.launch.torchrun import TorchrunLauncher
-from fourmin.launch.watch import Failure, Watch
 from fourmin.launch.wire import connect
 from fourmin.system.software import package_digest
 

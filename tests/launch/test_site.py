@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch.site import Site, load_site, parse_site
 
 WHOLE = """

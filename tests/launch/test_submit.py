@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch import submit
 from fourmin.launch.submit import JobState, SlurmJob
 

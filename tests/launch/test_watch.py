@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fourmin.launch import watch
+from fourmin.campaign import watch
 from fourmin.launch.control import Message
 
 

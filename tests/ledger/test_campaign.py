@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from campaign_factory import Clock, Story, _deterministic, _plan, make_campaign
 
-from fourmin.canonical import sha256_hex
-from fourmin.errors import FourminError
-from fourmin.files import json_bytes
+from fourmin.base.canonical import sha256_hex
+from fourmin.base.errors import FourminError
+from fourmin.base.files import json_bytes
 from fourmin.ledger import campaign as module
 from fourmin.ledger.campaign import Campaign, Slot
 from fourmin.ledger.seeds import assign_seeds

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.ledger import lock as module
 from fourmin.ledger.lock import CampaignLock
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.writer import EventLogWriter

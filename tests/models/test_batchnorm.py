@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.models import build_model
 from fourmin.training.models.batchnorm import (
     SpanBatchNorm2d,

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.models import build_model
 from fourmin.training.models import init as init_module
 from fourmin.training.models.init import (

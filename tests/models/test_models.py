@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.models import MODEL_NAMES, build_model, forward_flops
 from fourmin.training.models.init import initialize
 

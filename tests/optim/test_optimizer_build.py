@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.models import build_model
 from fourmin.training.optim import Lars, build_optimizer, set_learning_rate, split_parameters
 

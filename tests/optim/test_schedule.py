@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourmin.errors import FourminError
-from fourmin.training.optim import LearningRateSchedule
+from fourmin.base.errors import FourminError
+from fourmin.recipe.schedule import LearningRateSchedule
 
 
 def mlperf_poly(step, base, end, warmup_steps, train_steps):

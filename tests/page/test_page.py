@@ -336,7 +336,7 @@ def test_the_scripts_are_bundled_beside_collecting(
 
 
 def test_a_bundle_that_fails_is_an_error_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fourmin.errors import FourminError
+    from fourmin.base.errors import FourminError
     from fourmin.report.page import vega
 
     vega._bundling.cache_clear()

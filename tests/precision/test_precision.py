@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.models import build_model
 from fourmin.training.optim import Lars
 from fourmin.training.precision import MAX_LOSS_SCALE, LossScaler, Precision

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fourmin.config import Configuration
-from fourmin.errors import FourminError
-from fourmin.presets import PRESETS, describe_preset, load_preset
-from fourmin.presets.imagenet import TRAIN_IMAGES
+from fourmin.base.errors import FourminError
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.presets import PRESETS, describe_preset, load_preset
+from fourmin.recipe.presets.imagenet import TRAIN_IMAGES
 from fourmin.ruleset import load_ruleset
 
 FROZEN = Path(__file__).parent / "golden" / "presets.json"

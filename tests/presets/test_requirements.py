@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from fourmin import plan
-from fourmin.errors import FourminError
-from fourmin.plan import Request, prepare, resolve_configuration
+from fourmin.base.errors import FourminError
+from fourmin.campaign import prepare as plan
+from fourmin.campaign.prepare import Request, prepare, resolve_configuration
 
 
 @pytest.fixture
@@ -93,8 +93,8 @@ def test_workers_that_do_not_fit_name_counts_that_do(nodes):
 def test_it_takes_no_time_and_no_torch(tmp_path):
     program = (
         "import sys\n"
-        "from fourmin.errors import FourminError\n"
-        "from fourmin.plan import Request, prepare\n"
+        "from fourmin.base.errors import FourminError\n"
+        "from fourmin.campaign.prepare import Request, prepare\n"
         "try:\n"
         "    prepare(Request('resnet50-64k', options={'nodes': 256}))\n"
         "except FourminError as error:\n"

@@ -8,8 +8,8 @@ import json
 import jsonschema
 import pytest
 
-from fourmin.errors import FourminError
-from fourmin.presets import load_preset
+from fourmin.base.errors import FourminError
+from fourmin.recipe.presets import load_preset
 from fourmin.ruleset import Benchmark, load_ruleset
 
 

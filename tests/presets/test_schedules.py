@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fourmin.presets import PRESETS, load_preset
+from fourmin.recipe.presets import PRESETS, load_preset
 
 GOLDEN = Path(__file__).parent / "golden"
 IMAGES = 1_281_167
@@ -92,7 +92,7 @@ def sampled(name):
 
 
 def of_preset(name):
-    schedule = pytest.importorskip("fourmin.training.optim.schedule")
+    schedule = pytest.importorskip("fourmin.recipe.schedule")
     preset = load_preset(name)
     return schedule.LearningRateSchedule.from_config(preset, preset.steps_per_epoch(IMAGES))
 

@@ -15,9 +15,9 @@ import pytest
 np = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch")
 
-from fourmin.presets import load_preset  # noqa: E402
+from fourmin.recipe.presets import load_preset  # noqa: E402
+from fourmin.recipe.schedule import LearningRateSchedule  # noqa: E402
 from fourmin.training.optim import (  # noqa: E402
-    LearningRateSchedule,
     build_optimizer,
     set_learning_rate,
 )

@@ -10,7 +10,7 @@ import pytest
 from foreign_factory import make_package
 from report_factory import PRICES, gpu_campaign
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.report.collect import collect
 from fourmin.report.group import compare
 from fourmin.report.model import Energy, Result

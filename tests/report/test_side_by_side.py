@@ -11,7 +11,7 @@ from campaign_factory import CREATED_MS, make_campaign
 from foreign_factory import make_entry, make_package
 from report_factory import gpu_campaign, gpu_system
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.report.collect import collect_all
 from fourmin.report.model import Result
 from fourmin.report.published import published_results

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fourmin.canonical import loads_strict
-from fourmin.files import rulesets_folder
+from fourmin.base.canonical import loads_strict
+from fourmin.base.files import rulesets_folder
 from fourmin.results.rcp import mean_epochs, references, scaling_factor
 from fourmin.results.schema import schema_errors
 

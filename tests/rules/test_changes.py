@@ -13,8 +13,8 @@ import pytest
 from campaign_factory import CREATED_MS, make_campaign, system_description
 from tamper import STEPS, apply, reseal
 
-from fourmin.errors import FourminError
-from fourmin.files import json_bytes
+from fourmin.base.errors import FourminError
+from fourmin.base.files import json_bytes
 from fourmin.ledger.git import History
 from fourmin.rules.engine import check
 from fourmin.rules.rule import ERROR

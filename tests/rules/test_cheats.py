@@ -16,7 +16,7 @@ import pytest
 from campaign_factory import CREATED_MS, SYSTEM, make_campaign
 from tamper import STEPS, apply, read_ledger, read_records, reseal, write_records
 
-from fourmin.canonical import canonical_bytes
+from fourmin.base.canonical import canonical_bytes
 from fourmin.ledger.campaign import Campaign
 from fourmin.ledger.known import KnownCampaign
 from fourmin.rules.engine import check

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tamper import apply, read_ledger, read_records, reseal, write_records
 
-from fourmin.canonical import canonical_bytes
-from fourmin.errors import FourminError
-from fourmin.files import json_bytes
+from fourmin.base.canonical import canonical_bytes
+from fourmin.base.errors import FourminError
+from fourmin.base.files import json_bytes
 from fourmin.rules.engine import check, check_campaign
 from fourmin.rules.rule import ERROR, RUN, Problem, Rule
 

@@ -15,7 +15,7 @@ import pytest
 from campaign_factory import make_campaign, system_description
 from tamper import STEPS, apply, reseal
 
-from fourmin.files import json_bytes
+from fourmin.base.files import json_bytes
 from fourmin.ledger.campaign import Campaign
 from fourmin.rules import pages, registry
 from fourmin.rules.engine import check, check_campaign

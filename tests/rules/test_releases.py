@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from campaign_factory import make_campaign
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.rules import system
 from fourmin.rules.engine import check_campaign, load_campaign
 from fourmin.rules.releases import released_versions

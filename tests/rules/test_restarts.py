@@ -11,7 +11,7 @@ import pytest
 from campaign_factory import make_campaign
 from tamper import STEPS, read_ledger, read_records, reseal, write_records
 
-from fourmin.canonical import canonical_bytes, sha256_hex
+from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.rules.engine import check_campaign
 from fourmin.rules.rule import ERROR
 

@@ -10,10 +10,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from fourmin.canonical import loads_strict
-from fourmin.config import Configuration
-from fourmin.files import rulesets_folder
+from fourmin.base.canonical import loads_strict
+from fourmin.base.files import rulesets_folder
 from fourmin.ledger.chain import KINDS
+from fourmin.recipe.configuration import Configuration
 from fourmin.results.run_result import STATUSES
 from fourmin.results.schema import MOST_ERRORS, schema_errors
 

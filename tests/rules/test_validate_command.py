@@ -13,9 +13,9 @@ from campaign_factory import make_campaign
 from tamper import apply
 from typer.testing import CliRunner
 
+from fourmin.base.errors import FourminError
 from fourmin.cli.rules_command import rules
 from fourmin.cli.validate_command import validate
-from fourmin.errors import FourminError
 from fourmin.rules.registry import RULES
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)

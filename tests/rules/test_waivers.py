@@ -8,7 +8,7 @@ import pytest
 from campaign_factory import make_campaign
 from tamper import apply, reseal
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.rules import waivers as module
 from fourmin.rules.engine import check, load_campaign
 from fourmin.rules.render import FORMATS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fourmin.audit import (
+from fourmin.campaign.audit import (
     DROPOUT_MODELS,
     LOOSE_TOLERANCE,
     STEPS_ON_A_CPU,
@@ -16,9 +16,9 @@ from fourmin.audit import (
     _tolerances,
     replayable,
 )
-from fourmin.config import Configuration
 from fourmin.log.keys import LOGGED_STEPS
-from fourmin.presets import load_preset
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.presets import load_preset
 
 
 def on_gpus(preset: str = "tiny-imagenet", **changes: Any) -> Configuration:

@@ -11,10 +11,10 @@ import pytest
 from campaign_factory import make_campaign
 from processes import PRACTICE, fourmin
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
+from fourmin.campaign.prepare import go_on
 from fourmin.ledger.campaign import Campaign
 from fourmin.ledger.seeds import assign_seeds
-from fourmin.plan import go_on
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -155,7 +155,7 @@ def test_an_edited_campaign_is_refused_with_the_rule(tmp_path: Path) -> None:
 def test_a_host_name_in_the_files_stops_the_submission(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fourmin import publish
+    from fourmin.campaign import publish
 
     folder = make_campaign(tmp_path / "results")
     monkeypatch.setattr(publish, "private_words", lambda: {"Test CPU": "<host>"})

@@ -11,11 +11,11 @@ from typing import Any
 
 from campaign_factory import SYSTEM, Story, play_restart, play_run
 
-from fourmin.config import Configuration
 from fourmin.launch.control import ControlServer
 from fourmin.launch.job import Job
 from fourmin.ledger.campaign import Slot
 from fourmin.log.writer import EventLogWriter
+from fourmin.recipe.configuration import Configuration
 
 
 class RealClock:

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from fourmin.canonical import sha256_hex
-from fourmin.config import Configuration
+from fourmin.base.canonical import sha256_hex
 from fourmin.ledger.campaign import EVENTS_FILE, Campaign, Plan, Slot
 from fourmin.ledger.known import KnownCampaign
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.writer import EventLogWriter
-from fourmin.presets import load_preset
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.presets import load_preset
 from fourmin.results.run_result import run_result
 from fourmin.results.summary import summarize
 from fourmin.ruleset import load_ruleset

@@ -24,8 +24,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fourmin.canonical import canonical_bytes, sha256_hex
-from fourmin.files import json_bytes
+from fourmin.base.canonical import canonical_bytes, sha256_hex
+from fourmin.base.files import json_bytes
 from fourmin.ledger.seeds import assign_seeds
 from fourmin.log.reader import read_log
 from fourmin.results.run_result import run_result

@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from fourmin.config import Configuration
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.launch.restart import complete_checkpoints
-from fourmin.presets import load_preset
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.presets import load_preset
+from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.checkpoint import BrokenCheckpointError, CheckpointWriter, load_checkpoint
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.native import NativeAllReduce
@@ -24,7 +25,6 @@ from fourmin.training.data.order import OrderDigest, digest_of_order, epoch_perm
 from fourmin.training.models import build_model
 from fourmin.training.models.init import initialize
 from fourmin.training.optim.build import build_optimizer
-from fourmin.training.optim.schedule import LearningRateSchedule
 from fourmin.training.precision import Precision
 from fourmin.training.state import flatten, pack, training_state, unpack
 from fourmin.training.step import EagerStep

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.evaluate import evaluate
 from fourmin.training.precision import Precision
 

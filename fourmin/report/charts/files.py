@@ -8,7 +8,7 @@ from importlib import import_module
 from itertools import groupby
 from typing import Any
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAPER, config
 from fourmin.report.model import Comparison, Result

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from fourmin.base.text import printable
 from fourmin.report.model import ReportedRun, Result
-from fourmin.text import printable
 
 Row = dict[str, Any]
 LONGEST_NAME = 60

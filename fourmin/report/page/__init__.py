@@ -14,7 +14,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from fourmin import __version__
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.report.model import Comparison
 from fourmin.report.page import vega
 from fourmin.report.page.data import page_data

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from fourmin.base.text import printable
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
 from fourmin.report.model import ReportedRun, Result
 from fourmin.report.page.overview import Figure, Line, Overview, counts
 from fourmin.report.wording import DETAILS, NONE, duration, interval, number, title, verdict
-from fourmin.text import printable
 
 Pairs = list[tuple[str, str]]
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
 
+from fourmin.base.text import printable
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
 from fourmin.report.model import Comparison, Result
 from fourmin.report.wording import NONE, between, duration, interval, number, same_table, title
 from fourmin.rules.rule import FOURMIN
-from fourmin.text import printable
 
 FACET_WIDTH = 250
 """Pixels of one panel of the scaling chart."""

@@ -11,7 +11,7 @@ import sys
 from functools import cache
 from importlib.util import find_spec
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 _BUNDLE = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle().encode())"
 

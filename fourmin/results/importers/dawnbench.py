@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from fourmin.canonical import JSON
+from fourmin.base.canonical import JSON
 from fourmin.log import keys
 from fourmin.log.reader import EventLog, Problem
 from fourmin.log.records import MLLOG, Record

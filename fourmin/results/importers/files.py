@@ -7,7 +7,7 @@ import os
 import stat
 from pathlib import Path
 
-from fourmin.canonical import JSON
+from fourmin.base.canonical import JSON
 from fourmin.results.folder import FAULTS, MAX_JSON_BYTES, JsonFile, read_bytes
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from fourmin.canonical import JSON
+from fourmin.base.canonical import JSON
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
 from fourmin.log.timeline import Evaluation, Interval, Timeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fourmin.canonical import JSON
+from fourmin.base.canonical import JSON
 from fourmin.log import keys
 from fourmin.log.timeline import Timeline
 from fourmin.results.importers.model import (

@@ -14,7 +14,7 @@ from typing import Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor
 
-from fourmin.errors import NOT_CONVERGED, FourminError, list_names
+from fourmin.base.errors import NOT_CONVERGED, FourminError, list_names
 
 _MODULES = {
     "native": "fourmin.training.comm.native",
@@ -136,7 +136,7 @@ class AllReduceOptions:
 
     ``hybrid_threshold`` and ``pipeline_bytes`` are in bytes; ``timeout`` is that of the process
     groups an algorithm makes for itself (torch does not inherit it from the default group).
-    ``tuning`` is the table of ``tuned``, see ``fourmin.tuning``.
+    ``tuning`` is the table of ``tuned``, see ``fourmin.recipe.tuning``.
     """
 
     hybrid_threshold: int

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from torch.nn import Parameter
 
-from fourmin.config import Configuration
+from fourmin.recipe.configuration import Configuration
 from fourmin.training.comm.base import Topology, build_all_reduce
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.process_group import WorkerPlace

@@ -1,6 +1,6 @@
 """Tensor fusion: gradients live in flat buckets that are reduced while backward goes on.
 
-Buckets are fixed when the reducer is made, by `fourmin.buckets.partition`. Packing whatever
+Buckets are fixed when the reducer is made, by `fourmin.recipe.buckets.partition`. Packing whatever
 happens to be ready would give other sums in every run, and other buckets on every rank.
 """
 
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from fourmin.buckets import partition
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
+from fourmin.recipe.buckets import partition
 from fourmin.training.comm.base import AllReduce, Chooser, CommunicationError
 from fourmin.training.comm.lanes import ExposedTime, Lane, StreamLane, ThreadLane
 

@@ -20,10 +20,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from fourmin.recipe.tuning import CANDIDATES, fastest_table, hybrid_threshold
 from fourmin.training.comm import process_group
 from fourmin.training.comm.base import AllReduce, CommunicationError, Topology, build_all_reduce
 from fourmin.training.comm.process_group import WorkerPlace
-from fourmin.tuning import CANDIDATES, fastest_table, hybrid_threshold
 
 _PERIOD = 251  # a prime: a part that lands in the wrong place does not fit by chance
 _BLOCK = 1 << 22  # elements that are filled or compared at once

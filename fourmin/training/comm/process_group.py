@@ -9,7 +9,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.comm.base import CommunicationError
 
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from fourmin.recipe.tuning import parse_entries
 from fourmin.training.comm.base import (
     AllReduce,
     AllReduceOptions,
     Topology,
     build_with_options,
 )
-from fourmin.tuning import parse_entries
 
 
 class TunedAllReduce:

@@ -6,13 +6,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fourmin.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names
 
 if TYPE_CHECKING:
     import torch
 
-    from fourmin.config import Configuration
     from fourmin.datasets.manifest import Manifest
+    from fourmin.recipe.configuration import Configuration
     from fourmin.training.data.loader import Loader
 
 LOADERS = {

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from nvidia.dali import Pipeline, fn, types
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.data.dali_decoder import (
     WholeImages,
     check_sizes,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from nvidia.dali import Pipeline, fn, types
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import Split
-from fourmin.errors import FourminError
 from fourmin.training.data.cache import DecodedCache, Pixels
 from fourmin.training.data.loader import Loader, Work
 from fourmin.training.data.order import Indices

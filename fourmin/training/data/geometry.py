@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fourmin.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names
 
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)

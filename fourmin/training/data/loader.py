@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import Manifest, Split
-from fourmin.errors import FourminError
 from fourmin.training.data import geometry
 from fourmin.training.data.cache import DecodedCache
 from fourmin.training.data.order import (

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 Indices = npt.NDArray[np.int64]
 

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from pathlib import Path
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import Manifest, Split
 from fourmin.datasets.shards import (
     BLOCK,
@@ -18,7 +19,6 @@ from fourmin.datasets.shards import (
     image_header,
     sample_name,
 )
-from fourmin.errors import FourminError
 
 SPARE_FILES = 256
 """Files that a process may have open beside its shards."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.staging import copy_dataset, left_behind, staged_folder
-from fourmin.errors import FourminError
 from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter

@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Optimizer
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
+from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.optim.lars import Lars
-from fourmin.training.optim.schedule import LearningRateSchedule
 from fourmin.training.precision import Precision
 from fourmin.training.step import EagerStep
 

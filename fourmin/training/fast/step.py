@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
+from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.lanes import ExposedTime
 from fourmin.training.fast import graphs
@@ -32,7 +33,6 @@ from fourmin.training.fast.resnet import FusedResNet
 from fourmin.training.fast.sink import BucketSink
 from fourmin.training.fast.update import FusedUpdate
 from fourmin.training.models.resnet import ResNet
-from fourmin.training.optim.schedule import LearningRateSchedule
 from fourmin.training.precision import DTYPES, Precision
 
 MicroBatch = tuple[Tensor, Tensor]

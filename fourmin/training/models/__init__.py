@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fourmin.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names
 from fourmin.training.models.alexnet import AlexNet
 from fourmin.training.models.resnet import (
     resnet8,

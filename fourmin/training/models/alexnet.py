@@ -30,7 +30,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.models.head import linear_fp32
 
 IMAGE_SIZE = 227

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 _DIMS = (0, 2, 3)
 

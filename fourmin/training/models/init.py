@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fourmin.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names
 from fourmin.training.models.resnet import ResidualBlock
 
 Doubles = npt.NDArray[np.float64]

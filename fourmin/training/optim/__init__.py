@@ -1,14 +1,12 @@
-"""Optimizers and the learning rate schedule."""
+"""Optimizers."""
 
 from __future__ import annotations
 
 from fourmin.training.optim.build import build_optimizer, set_learning_rate, split_parameters
 from fourmin.training.optim.lars import Lars
-from fourmin.training.optim.schedule import LearningRateSchedule
 
 __all__ = [
     "Lars",
-    "LearningRateSchedule",
     "build_optimizer",
     "set_learning_rate",
     "split_parameters",

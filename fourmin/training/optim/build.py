@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Optimizer
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 from fourmin.training.optim.lars import Lars, LearningRate
 
 if TYPE_CHECKING:
-    from fourmin.config import Configuration
+    from fourmin.recipe.configuration import Configuration
 
 
 def split_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:

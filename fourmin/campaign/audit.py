@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fourmin.config import Configuration
-from fourmin.errors import NOT_CONVERGED, FourminError
+from fourmin.base.errors import NOT_CONVERGED, FourminError
+from fourmin.campaign.watch import Watch
 from fourmin.launch import Launcher
 from fourmin.launch.job import Job
-from fourmin.launch.watch import Watch
 from fourmin.log import keys
 from fourmin.log.reader import read_log
+from fourmin.recipe.configuration import Configuration
 from fourmin.results.run_result import run_result
 from fourmin.system.capture import capture_system, system_digest
 from fourmin.system.software import package_digest

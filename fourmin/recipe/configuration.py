@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from fourmin.canonical import canonical_bytes, sha256_hex
-from fourmin.errors import FourminError, list_names
-from fourmin.tuning import parse_entries
+from fourmin.base.canonical import canonical_bytes, sha256_hex
+from fourmin.base.errors import FourminError, list_names
+from fourmin.recipe.tuning import parse_entries
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "division": ("closed", "open"),
@@ -111,7 +111,7 @@ class Configuration:
     """What a bucket is sent as; gradients are kept in FP32 whatever it is."""
     hybrid_threshold: int = 1 << 20
     tuning: tuple[str, ...] = ()
-    """The table of allreduce=tuned, "BYTES:ALGORITHM" each; see fourmin.tuning."""
+    """The table of allreduce=tuned, "BYTES:ALGORITHM" each; see fourmin.recipe.tuning."""
     collective_timeout_seconds: float = 60.0
 
     # Input (pixels; mean and standard deviation on the 0 to 255 scale, for red, green, blue).

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fourmin.config import Configuration
+from fourmin.recipe.configuration import Configuration
 
 
 def digits() -> Configuration:

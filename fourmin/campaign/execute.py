@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from fourmin.errors import INTERRUPTED, NOT_CONVERGED, FourminError
+from fourmin.base.errors import INTERRUPTED, NOT_CONVERGED, FourminError
+from fourmin.campaign.watch import Failure, Watch
 from fourmin.launch import Launcher
 from fourmin.launch.job import Job
 from fourmin.launch.restart import look_at
-from fourmin.launch.watch import Failure, Watch
 from fourmin.ledger.campaign import CHECKPOINTS_FOLDER, EVENTS_FILE, Campaign, Slot
 from fourmin.log import keys
 from fourmin.log.reader import read_log

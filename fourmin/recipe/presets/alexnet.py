@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fourmin.config import Configuration
-from fourmin.presets.imagenet import FUSION_THRESHOLD, HYBRID_THRESHOLD
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.presets.imagenet import FUSION_THRESHOLD, HYBRID_THRESHOLD
 
 
 def alexnet_512() -> Configuration:

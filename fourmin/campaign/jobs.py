@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fourmin.base.errors import INTERRUPTED, FourminError
+from fourmin.campaign.execute import Observer
 from fourmin.cli.display import Display
 from fourmin.cli.output import stderr
-from fourmin.config import Configuration
-from fourmin.errors import INTERRUPTED, FourminError
 from fourmin.launch.batch import CAMPAIGN_POINTER, batch_script
-from fourmin.launch.execute import Observer
 from fourmin.launch.site import Site
 from fourmin.launch.submit import SlurmJob, new_job_folder
 from fourmin.ledger.campaign import Campaign, Slot
 from fourmin.log.records import MLLOG, Record
+from fourmin.recipe.configuration import Configuration
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 if TYPE_CHECKING:
-    from fourmin.config import Configuration
+    from fourmin.recipe.configuration import Configuration
 
 
 @dataclass(frozen=True, kw_only=True)

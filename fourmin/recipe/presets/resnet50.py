@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fourmin.config import Configuration
-from fourmin.presets.imagenet import FUSION_THRESHOLD, HYBRID_THRESHOLD, TRAIN_IMAGES
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.presets.imagenet import FUSION_THRESHOLD, HYBRID_THRESHOLD, TRAIN_IMAGES
 
 
 def resnet50_256() -> Configuration:

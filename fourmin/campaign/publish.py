@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError
-from fourmin.files import json_bytes
+from fourmin.base.errors import FourminError
+from fourmin.base.files import json_bytes
 from fourmin.ledger.submission import SYSTEM_FILE
 from fourmin.ledger.view import CampaignView
 from fourmin.rules.engine import check, load_campaign

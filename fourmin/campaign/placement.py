@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fourmin.config import Configuration
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
+from fourmin.campaign.execute import MAX_RESTARTS
+from fourmin.campaign.prepare import Request, resolve_configuration
 from fourmin.launch import Choice, Launcher, Surroundings, load_launcher
-from fourmin.launch.execute import MAX_RESTARTS
 from fourmin.launch.site import Site
-from fourmin.plan import Request, resolve_configuration
+from fourmin.recipe.configuration import Configuration
 
 if TYPE_CHECKING:
-    from fourmin.cli.cluster_run import Submission
+    from fourmin.campaign.jobs import Submission
     from fourmin.cli.display import Display
 
 
@@ -51,7 +51,7 @@ class Placement:
         configuration: Configuration,
     ) -> Submission:
         """What is to be submitted to Slurm."""
-        from fourmin.cli.cluster_run import Submission
+        from fourmin.campaign.jobs import Submission
 
         results = request.results_dir if existing is None else existing.absolute().parent
         arguments = self.arguments(request, existing, base)

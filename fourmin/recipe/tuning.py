@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names
 
 CANDIDATES = ("native", "ring", "hierarchical", "halving-doubling", "torus")
 """What a table may name: the algorithms that do not choose among others."""

@@ -10,26 +10,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fourmin.config import Configuration, requested_changes
+from fourmin.base.errors import FourminError
+from fourmin.base.files import ensure_writable_folder
+from fourmin.campaign.execute import Materials
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.on_demand import ON_DEMAND
 from fourmin.datasets.report import compare_with_benchmark
 from fourmin.datasets.shards import holds_shards, require_finished
 from fourmin.datasets.staging import require_room
-from fourmin.errors import FourminError
-from fourmin.files import ensure_writable_folder
 from fourmin.launch import LAUNCHER_NAMES
-from fourmin.launch.execute import Materials
 from fourmin.ledger.campaign import CAMPAIGN_FILE, Campaign, Plan
 from fourmin.ledger.git import History, default_base
 from fourmin.ledger.known import earlier_campaigns
-from fourmin.presets import load_preset
+from fourmin.recipe.configuration import Configuration, requested_changes
+from fourmin.recipe.presets import load_preset
+from fourmin.recipe.tuning import load_tuning
 from fourmin.ruleset import CURRENT, Benchmark, load_ruleset
 from fourmin.system.capture import capture_system, system_digest
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version, package_digest
 from fourmin.system.survey import Survey
-from fourmin.tuning import load_tuning
 
 ONE_NODE_LAUNCHERS = ("auto", "local")
 """Names of launchers that start workers on this node only."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-from fourmin.config import Configuration
-from fourmin.errors import FourminError, list_names
-from fourmin.presets.alexnet import alexnet_32k, alexnet_64k, alexnet_512
-from fourmin.presets.digits import digits
-from fourmin.presets.fashion_mnist import fashion_mnist
-from fourmin.presets.resnet50 import resnet50_8k, resnet50_32k, resnet50_64k, resnet50_256
-from fourmin.presets.tiny_imagenet import tiny_imagenet
+from fourmin.base.errors import FourminError, list_names
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.presets.alexnet import alexnet_32k, alexnet_64k, alexnet_512
+from fourmin.recipe.presets.digits import digits
+from fourmin.recipe.presets.fashion_mnist import fashion_mnist
+from fourmin.recipe.presets.resnet50 import resnet50_8k, resnet50_32k, resnet50_64k, resnet50_256
+from fourmin.recipe.presets.tiny_imagenet import tiny_imagenet
 
 Preset = Callable[[], Configuration]
 

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fourmin.errors import FourminError
+from fourmin.base.errors import FourminError
 
 
 def sync_folder(folder: Path) -> None:
@@ -91,6 +91,6 @@ def user_folder(variable: str, default: str) -> Path:
 
 def rulesets_folder() -> Path:
     """The folder that holds one folder a ruleset version: in the package, or in its checkout."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     packaged = package / "_rulesets"
     return packaged if packaged.is_dir() else package.parent / "rules"
