@@ -30,7 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fourmin.recipe.configuration import CHOICES
+from fourmin.recipe.configuration import FIELDS
 from fourmin.recipe.presets import load_preset
 from fourmin.system.environment import DEVICE_QUEUES
 
@@ -48,10 +48,12 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=256, help="images on each GPU")
     parser.add_argument("--steps", type=int, default=30, help="in a block; 6 blocks of each")
     preset = load_preset(PRESET)
-    parser.add_argument("--step", choices=CHOICES["step"], default=preset.step, help="of fourmin")
+    parser.add_argument(
+        "--step", choices=FIELDS["step"].choices, default=preset.step, help="of fourmin"
+    )
     parser.add_argument("--fusion-threshold", type=int, default=preset.fusion_threshold)
     parser.add_argument(
-        "--gradient-dtype", choices=CHOICES["gradient_dtype"], default=preset.gradient_dtype
+        "--gradient-dtype", choices=FIELDS["gradient_dtype"].choices, default=preset.gradient_dtype
     )
     parser.add_argument("--max-size", type=int, default=1 << 30, help="bytes, of the all-reduce")
     parser.add_argument("--group-size", type=int, default=0, help="GPUs in a group")

@@ -15,7 +15,7 @@ from fourmin.bench.stack import load_measurer
 from fourmin.campaign.prepare import locate_data
 from fourmin.datasets.manifest import Manifest
 from fourmin.datasets.shards import holds_shards
-from fourmin.recipe.configuration import CHOICES, Configuration
+from fourmin.recipe.configuration import FIELDS, Configuration
 from fourmin.recipe.presets import load_preset
 from fourmin.ruleset import load_ruleset
 
@@ -73,7 +73,7 @@ def measure_and_report(
         batch_size=config.global_batch_size,
         image_size=config.image_size,
         threads=config.loader_threads,
-        loaders=loaders or CHOICES["loader"],
+        loaders=loaders or FIELDS["loader"].choices,
         seconds=seconds,
         repeats=repeats,
         decoded_cache=config.decoded_cache,
@@ -84,9 +84,9 @@ def measure_and_report(
 
 def _check(config: Configuration, loaders: tuple[str, ...]) -> None:
     for name in loaders:
-        if name not in CHOICES["loader"]:
+        if name not in FIELDS["loader"].choices:
             raise FourminError(
-                f"no loader {name!r}", next_step=f"known: {list_names([*CHOICES['loader']])}"
+                f"no loader {name!r}", next_step=f"known: {list_names([*FIELDS['loader'].choices])}"
             )
     # The decoder belongs to DALI alone; each loader is measured with what it can take.
     dataclasses.replace(config, loader="dali").check()

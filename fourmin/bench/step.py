@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fourmin.base.errors import FourminError, list_names
 from fourmin.bench.stack import load_measurer
 from fourmin.bench.step_report import PEERS, StepOptions, StepReport
-from fourmin.recipe.configuration import AUTO, CHOICES
+from fourmin.recipe.configuration import AUTO, FIELDS
 from fourmin.recipe.presets import load_preset
 from fourmin.ruleset import load_ruleset
 
@@ -43,10 +43,10 @@ def measure_and_report(
     """
     check_peers(peers)
     for name, value in (("device", device), ("precision", precision)):
-        if value != AUTO and value not in CHOICES[name]:
+        if value != AUTO and value not in FIELDS[name].choices:
             raise FourminError(
                 f"unknown {name} {value!r}",
-                next_step=f"known: {list_names([AUTO, *CHOICES[name]])}",
+                next_step=f"known: {list_names([AUTO, *FIELDS[name].choices])}",
             )
     measurer, gpus = load_measurer("measure", device)
     if device == AUTO:

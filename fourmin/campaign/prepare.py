@@ -22,8 +22,9 @@ from fourmin.launch import LAUNCHER_NAMES
 from fourmin.ledger.campaign import CAMPAIGN_FILE, Campaign, Plan
 from fourmin.ledger.git import History, default_base
 from fourmin.ledger.known import earlier_campaigns
-from fourmin.recipe.configuration import Configuration, requested_changes
+from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import load_preset
+from fourmin.recipe.settings import requested_changes
 from fourmin.recipe.tuning import load_tuning
 from fourmin.ruleset import CURRENT, Benchmark, load_ruleset
 from fourmin.system.capture import capture_system, system_digest

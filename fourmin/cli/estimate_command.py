@@ -116,8 +116,8 @@ def _configuration(
     from dataclasses import replace
 
     from fourmin.base.errors import FourminError
-    from fourmin.recipe.configuration import requested_changes
     from fourmin.recipe.presets import load_preset
+    from fourmin.recipe.settings import requested_changes
     from fourmin.recipe.tuning import load_tuning
 
     changes = requested_changes(given, settings)

@@ -9,7 +9,8 @@ from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.base.errors import FourminError
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
-from fourmin.recipe.configuration import AUTO, Configuration, parse_settings
+from fourmin.recipe.configuration import AUTO, Configuration
+from fourmin.recipe.settings import parse_settings
 from fourmin.rules.compare import same, short
 from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, Problem, rule
 

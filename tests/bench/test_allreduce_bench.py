@@ -25,7 +25,7 @@ from fourmin.bench.allreduce import (
 )
 from fourmin.chart import HEIGHT, WIDTH, log_chart
 from fourmin.cli.bench_allreduce_command import allreduce
-from fourmin.recipe.configuration import CHOICES
+from fourmin.recipe.configuration import ALLREDUCES
 from fourmin.recipe.tuning import load_tuning
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -163,8 +163,8 @@ def test_a_small_measurement_from_the_command_line(tmp_path: Path) -> None:
     assert {row["bytes"] for row in result["rows"]} == {1024, 8192, 65536}
     for size in (1024, 8192, 65536):
         rows = [row for row in result["rows"] if row["bytes"] == size]
-        assert sorted(row["algorithm"] for row in rows) == sorted(CHOICES["allreduce"])
+        assert sorted(row["algorithm"] for row in rows) == sorted(ALLREDUCES)
         assert all(row["milliseconds"] > 0 and row["correct"] for row in rows)
     assert load_tuning(output).workers == 2
     root = ElementTree.fromstring(output.with_suffix(".svg").read_text())
-    assert len(root.findall(f"{SVG}polyline")) == len(CHOICES["allreduce"])
+    assert len(root.findall(f"{SVG}polyline")) == len(ALLREDUCES)

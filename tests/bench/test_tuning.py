@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fourmin.base.errors import FourminError
 from fourmin.campaign.prepare import Request, resolve_configuration
-from fourmin.recipe.configuration import CHOICES
+from fourmin.recipe.configuration import ALLREDUCES
 from fourmin.recipe.tuning import (
     CANDIDATES,
     fastest_table,
@@ -36,7 +36,7 @@ def choose(entries: tuple[str, ...], size: int) -> str:
 
 
 def test_every_candidate_can_be_configured() -> None:
-    assert set(CANDIDATES) == set(CHOICES["allreduce"]) - {"tuned", "hybrid"}
+    assert set(CANDIDATES) == set(ALLREDUCES) - {"tuned", "hybrid"}
 
 
 @given(MEASURED)

@@ -10,7 +10,7 @@ import pytest
 from fourmin.estimate import collectives
 from fourmin.estimate.collectives import Grouping, best_hybrid_threshold, choose
 from fourmin.estimate.profile import Compute, Profile
-from fourmin.recipe.configuration import CHOICES
+from fourmin.recipe.configuration import ALLREDUCES
 
 ROUND, HOP = 50e-6, 14e-6  # a measured round, and NCCL's hop over the network
 INSIDE, BETWEEN = 100e9, 10e9
@@ -110,7 +110,7 @@ def test_native_takes_the_tree_where_hops_count() -> None:
     assert with_trees < collectives.native(1e3, world, replace(MEASURED, nccl_algorithms=("ring",)))
 
 
-@pytest.mark.parametrize("name", CHOICES["allreduce"])
+@pytest.mark.parametrize("name", ALLREDUCES)
 @pytest.mark.parametrize("profile", [MEASURED, P40], ids=["measured", "p40"])
 def test_more_bytes_and_more_ranks_never_take_less(name: str, profile: Profile) -> None:
     def seconds(nbytes: int, ranks: int) -> float:
@@ -124,7 +124,7 @@ def test_more_bytes_and_more_ranks_never_take_less(name: str, profile: Profile) 
     assert seconds(1 << 22, 16) < seconds(1 << 22, 64) < seconds(1 << 22, 2048)
 
 
-@pytest.mark.parametrize("name", CHOICES["allreduce"])
+@pytest.mark.parametrize("name", ALLREDUCES)
 def test_one_rank_sends_nothing(name: str) -> None:
     for profile in (MEASURED, P40):
         assert choose(name, 1 << 20, Grouping(1, 1, 1), profile)[1] == 0.0

@@ -1,0 +1,135 @@
+"""Fields that do not go together, though each has a value of its own range."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fourmin.base.errors import FourminError
+from fourmin.recipe.tuning import parse_entries
+
+if TYPE_CHECKING:
+    from fourmin.recipe.configuration import Configuration
+
+
+def check_combinations(config: Configuration) -> None:
+    """Raise FourminError for the first two that do not, with values that would."""
+    for check in _CHECKS:
+        check(config)
+
+
+def _fast_step(config: Configuration) -> None:
+    if config.step == "fast" and (config.device == "cpu" or config.precision == "fp32"):
+        raise FourminError(
+            "the fast step is for fp16 and bf16 on a GPU",
+            f"this run is {config.precision} on {config.device}",
+            "--set step=eager",
+        )
+
+
+def _precision(config: Configuration) -> None:
+    if config.device == "cpu" and config.precision == "fp16":
+        raise FourminError(
+            "fp16 needs a GPU",
+            "the CPU has no fast half-precision arithmetic with loss scaling",
+            "--precision bf16 or fp32",
+        )
+
+
+def _decoder(config: Configuration) -> None:
+    if config.decoder == "mixed" and (config.device == "cpu" or config.loader != "dali"):
+        raise FourminError(
+            "decoder=mixed is DALI's on a GPU",
+            f"this run uses the loader {config.loader} on {config.device}",
+            "--set decoder=cpu",
+        )
+
+
+def _decoded_cache(config: Configuration) -> None:
+    if config.decoder == "mixed" and config.decoded_cache:
+        raise FourminError(
+            "decoded_cache needs decoder=cpu",
+            "what the GPU decodes (mixed) stays there, and the cache is in the host's memory",
+            "--set decoder=cpu, or --set decoded_cache=0",
+        )
+
+
+def _gradient_dtype(config: Configuration) -> None:
+    if config.gradient_dtype == "fp16" and config.precision != "fp16":
+        raise FourminError(
+            "gradients sent in fp16 need loss scaling",
+            f"precision={config.precision} has none, so that small ones would become zero",
+            "--precision fp16, or --set gradient_dtype=bf16",
+        )
+
+
+def _groups(config: Configuration) -> None:
+    size, node = config.group_size, config.procs_per_node
+    if size <= node or (size <= config.workers and size % node == 0):
+        return
+    larger = f", or a multiple of {node} up to {config.workers}" if config.nodes > 1 else ""
+    raise FourminError(
+        f"group_size={size} does not fit {config.workers} workers, {node} on each node",
+        "a group is a part of one node or a number of whole nodes",
+        f"1 to {node}{larger}; 0 stands for the node",
+    )
+
+
+def _tuning(config: Configuration) -> None:
+    if config.tuning:
+        parse_entries(config.tuning)
+    elif config.allreduce == "tuned":
+        raise FourminError(
+            "allreduce=tuned needs a table",
+            "it takes the algorithm that a measurement found fastest for each size",
+            "`fourmin bench allreduce --output FILE`, then --tuning FILE",
+        )
+
+
+def _bn_span(config: Configuration) -> None:
+    if config.workers % config.bn_span == 0:
+        return
+    fits = [str(span) for span in range(1, config.workers + 1) if config.workers % span == 0]
+    raise FourminError(
+        f"bn_span={config.bn_span} does not fit {config.workers} workers",
+        "every group of workers that shares batch statistics must have the same size",
+        f"--set bn_span=N with N one of {', '.join(fits)}",
+    )
+
+
+def _batch(config: Configuration) -> None:
+    parts = config.workers * config.gradient_accumulation_steps
+    if config.global_batch_size % parts == 0:
+        return
+    fits = [
+        workers
+        for workers in range(1, config.global_batch_size + 1)
+        if config.global_batch_size % (workers * config.gradient_accumulation_steps) == 0
+    ]
+    nearest = sorted(sorted(fits, key=lambda w: (abs(w - config.workers), w))[:6])
+    lower = config.global_batch_size // parts * parts
+    batches = " or ".join(str(batch) for batch in (lower, lower + parts) if batch > 0)
+    accumulation = (
+        f" in {config.gradient_accumulation_steps} accumulation steps"
+        if config.gradient_accumulation_steps > 1
+        else ""
+    )
+    raise FourminError(
+        f"a global batch of {config.global_batch_size} images cannot be shared equally by "
+        f"{config.workers} workers{accumulation}",
+        "every worker takes the same number of images in each forward pass",
+        (f"worker counts that fit: {', '.join(map(str, nearest))}; or " if nearest else "")
+        + f"--set global_batch_size={batches}",
+    )
+
+
+_CHECKS = (
+    _fast_step,
+    _precision,
+    _decoder,
+    _decoded_cache,
+    _gradient_dtype,
+    _batch,
+    _bn_span,
+    _groups,
+    _tuning,
+)

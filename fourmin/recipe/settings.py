@@ -1,0 +1,76 @@
+"""Changes of a configuration as a command line gives them: options of its own, and `--set`."""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from fourmin.base.errors import FourminError, list_names
+from fourmin.recipe.configuration import FIELDS
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """The fields that `--set name=value` options name, with values of the fields' types.
+
+    Raises FourminError for a missing '=', an unknown name, a repeated name or a value of
+    another type.
+    """
+    changes: dict[str, Any] = {}
+    for setting in settings:
+        name, separator, text = setting.partition("=")
+        name = name.strip()
+        if not separator:
+            raise FourminError(
+                f"--set {setting!r} has no value", next_step="write --set name=value"
+            )
+        if name in ("preset", "benchmark") or name not in FIELDS:
+            raise _unknown_key(name)
+        if name in changes:
+            raise FourminError(f"--set {name} is given twice")
+        changes[name] = _from_text(name, text.strip())
+    return changes
+
+
+def _unknown_key(name: str) -> FourminError:
+    """The keys that `name` may have been meant for, nearest first; all of them where none is."""
+    if name == "preset":
+        return FourminError("unknown --set key 'preset'", next_step="choose it with --preset")
+    keys = [known for known in FIELDS if known not in ("preset", "benchmark")]
+    wanted = name.lower().replace("-", "_").strip("_")
+    within = [key for key in keys if len(wanted) > 2 and (wanted in key or key in wanted)]
+    near = dict.fromkeys([*get_close_matches(wanted, keys, 5), *within])
+    return FourminError(
+        f"unknown --set key {name!r}",
+        f"near: {', '.join(near)}" if near else "",
+        "`fourmin presets digits` shows every key" if near else f"known keys: {list_names(keys)}",
+    )
+
+
+def requested_changes(options: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """The fields that a command's own options (None: not given) and its `--set` options change.
+
+    Raises FourminError as `parse_settings` does, and for a field that is given both ways.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    changes = parse_settings(settings)
+    twice = sorted(set(given) & set(changes))
+    if twice:
+        raise FourminError(f"{twice[0]} is given by an option and by --set: which one?")
+    return given | changes
+
+
+def _from_text(name: str, text: str) -> Any:
+    field = FIELDS[name]
+    if field.type is str:
+        return text
+    if typing.get_origin(field.type) is tuple:
+        text = text if text.startswith("[") else f"[{text}]"
+    text = {"none": "null"}.get(text.lower(), text.lower())
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    return field.coerce(value)
