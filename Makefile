@@ -57,7 +57,10 @@ format: $(INSTALLED)  ## put the source in form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(INSTALLED)  ## write the generated pages anew
+docs: $(INSTALLED)  ## write what is generated anew: pages, schemas, golden files of presets
+	$(BIN)/python -m fourmin.recipe.pages
+	$(BIN)/python tests/presets/test_schedules.py
+	$(BIN)/python tests/presets/test_updates.py
 	$(BIN)/python -m fourmin.rules.pages
 	$(BIN)/python -m fourmin.training.models.shapes
 	$(BIN)/python -m fourmin.estimate.page

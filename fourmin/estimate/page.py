@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from fourmin.base.marks import replace_between
 from fourmin.estimate.render import validation_lines
 from fourmin.estimate.validation import Validation, validate
 
@@ -43,10 +44,8 @@ def fitted_text(validation: Validation) -> str:
 
 def with_tables(page: str, validation: Validation) -> str:
     """`page` with the tables between its two marks made anew."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
     tables = "\n".join(validation_lines(validation))
-    return f"{before}{BEGIN}\n{tables}\n\n{END}{after}"
+    return replace_between(page, BEGIN, END, f"\n{tables}\n\n")
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
+from fourmin.base.marks import replace_between
 from fourmin.report.collect import collect
 from fourmin.report.markdown import escape, result_table
 from fourmin.report.wording import COLUMNS, DETAILS, same_table, title
@@ -34,12 +35,8 @@ def submissions_tables(folder: Path) -> Iterator[str]:
 
 def with_tables(readme: str, folder: Path) -> str:
     """README's text with the tables of today. Raises ValueError where a mark is missing."""
-    before, found, rest = readme.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not found or not ended:
-        raise ValueError(f"README.md needs the lines {BEGIN.strip()} and {END.strip()}")
     lines = "".join(f"{line}\n" for line in submissions_tables(folder))
-    return f"{before}{BEGIN}{lines}\n{END}{after}"
+    return replace_between(readme, BEGIN, END, f"{lines}\n")
 
 
 def main() -> None:
