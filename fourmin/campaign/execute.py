@@ -14,9 +14,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fourmin.base.errors import INTERRUPTED, NOT_CONVERGED, FourminError
+from fourmin.campaign.events import (
+    CampaignOpened,
+    Observer,
+    RecordLogged,
+    RunFinished,
+    RunRestarting,
+    RunStarting,
+)
 from fourmin.campaign.watch import Failure, Watch
 from fourmin.launch import Launcher
 from fourmin.launch.job import Job
@@ -29,57 +37,6 @@ from fourmin.log.writer import EventLogWriter
 from fourmin.results.run_result import run_result
 from fourmin.results.summary import summarize
 from fourmin.system.privacy import redact
-
-
-class Observer(Protocol):
-    """Who watches a campaign: a display, a stream of JSON, or nobody."""
-
-    def campaign_opened(self, campaign: Campaign) -> None:
-        """The campaign is registered, or goes on."""
-
-    def run_starting(self, slot: Slot, attempt: int) -> None:
-        """The workers of a run are about to be started."""
-
-    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
-        """The workers of a run that was cut off are about to go on after `epoch`."""
-
-    def record(self, slot: Slot, record: Record) -> None:
-        """The event log has one more record."""
-
-    def run_finished(self, slot: Slot, result: Mapping[str, Any]) -> None:
-        """The run's result is on disk."""
-
-
-class Observers:
-    """Several observers as one: each is told everything, in their order."""
-
-    def __init__(self, *observers: Observer) -> None:
-        self._observers = observers
-
-    def campaign_opened(self, campaign: Campaign) -> None:
-        """The campaign is registered, or goes on."""
-        for observer in self._observers:
-            observer.campaign_opened(campaign)
-
-    def run_starting(self, slot: Slot, attempt: int) -> None:
-        """The workers of a run are about to be started."""
-        for observer in self._observers:
-            observer.run_starting(slot, attempt)
-
-    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
-        """The workers of a run that was cut off are about to go on after `epoch`."""
-        for observer in self._observers:
-            observer.run_restarting(slot, restart, epoch, why)
-
-    def record(self, slot: Slot, record: Record) -> None:
-        """The event log has one more record."""
-        for observer in self._observers:
-            observer.record(slot, record)
-
-    def run_finished(self, slot: Slot, result: Mapping[str, Any]) -> None:
-        """The run's result is on disk."""
-        for observer in self._observers:
-            observer.run_finished(slot, result)
 
 
 @dataclass(frozen=True)
@@ -115,7 +72,7 @@ def execute(
     run's start, 3 after it) or on an interrupt (130); what was written stays, and the campaign
     can be resumed.
     """
-    observer.campaign_opened(campaign)
+    observer.take(CampaignOpened.of(campaign))
     ran = 0
     for slot in campaign.slots():
         if slot.status is not None:
@@ -161,7 +118,7 @@ class _SlotRun:
         """Record an outcome. Raises FourminError where workers failed once too often."""
         slot = self._slot
         self._attempt = slot.attempts if slot.started else self._campaign.intend(slot)
-        self._observer.run_starting(slot, self._attempt)
+        self._observer.take(RunStarting(slot.run, self._attempt, slot.seed))
         left = max_restarts
         if slot.started:
             failure: Failure | None = _EARLIER
@@ -185,18 +142,20 @@ class _SlotRun:
             )
         summary = None if failure is None else failure.summary
         result = _record_outcome(self._campaign, slot, self._attempt, summary)
-        self._observer.run_finished(slot, result)
+        self._observer.take(RunFinished.of(result))
         if failure is not None and failure is not _EARLIER:
+            more = any(other.status is None for other in self._campaign.slots())
             raise FourminError(
                 f"run {slot.run} failed and counts as not converged: {failure.summary}",
                 failure.details,
-                f"fourmin run --resume {self._campaign.folder} goes on with the next run",
+                f"fourmin run --resume {self._campaign.folder} "
+                + ("goes on with the next run" if more else "closes the campaign"),
                 exit_code=NOT_CONVERGED,
             )
 
     def _restart(self, epoch: int, failure: Failure) -> Failure | None:
         number = self._campaign.restart(self._slot, self._attempt)
-        self._observer.run_restarting(self._slot, number, epoch, failure.summary)
+        self._observer.take(RunRestarting(self._slot.run, number, epoch, failure.summary))
         return self._launch(number, epoch)
 
     def _launch(self, restart: int = 0, epoch: int = 0) -> Failure | None:
@@ -212,7 +171,7 @@ class _SlotRun:
         self._slot.started = True
 
     def _record(self, record: Record) -> None:
-        self._observer.record(self._slot, record)
+        self._observer.take(RecordLogged.of(self._slot, record))
 
     def _job(self, scratch: Path) -> Job:
         campaign, plan = self._campaign, self._campaign.plan

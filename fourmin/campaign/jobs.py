@@ -7,20 +7,22 @@ submits the next job where a campaign has more runs than one job is to have.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fourmin.base.errors import INTERRUPTED, FourminError
-from fourmin.campaign.execute import Observer
-from fourmin.cli.display import Display
-from fourmin.cli.output import stderr
+from fourmin.campaign.events import (
+    CampaignClosed,
+    CampaignOpened,
+    Note,
+    Observer,
+    RunFinished,
+    event_from_line,
+)
 from fourmin.launch.batch import CAMPAIGN_POINTER, batch_script
 from fourmin.launch.site import Site
 from fourmin.launch.submit import SlurmJob, new_job_folder
-from fourmin.ledger.campaign import Campaign, Slot
-from fourmin.log.records import MLLOG, Record
+from fourmin.ledger.campaign import Campaign
 from fourmin.recipe.configuration import Configuration
 
 
@@ -44,18 +46,18 @@ class Submission:
         return batch_script(self.configuration, self.site, command, folder, Path.cwd())
 
 
-def run_in_jobs(submission: Submission, display: Display, observer: Observer) -> Path:
+def run_in_jobs(submission: Submission, observer: Observer) -> Path:
     """Submit, follow and submit again until the campaign is closed; returns its folder.
 
-    `observer` is told what happens in the campaign, `display` what happens to the jobs.
-    Raises FourminError when a job ends without it, with the job's exit code, and on Ctrl-C.
+    `observer` is told what happens in the campaign, and of the jobs in notes. Raises FourminError
+    when a job ends without it, with the job's exit code, and on Ctrl-C.
     """
     folder = new_job_folder(submission.results_dir, submission.configuration.preset)
     script = submission.script(folder)
-    follower = _Follower(display, observer)
+    follower = _Follower(observer)
     while True:
         job = SlurmJob.submit(script, folder)
-        display.note(f"Slurm job {job.number} submitted; its files are in {folder}")
+        observer.take(Note(f"Slurm job {job.number} submitted; its files are in {folder}"))
         runs = follower.follow(job)
         if follower.campaign is not None and Campaign(follower.campaign).closed:
             return follower.campaign
@@ -68,31 +70,29 @@ def run_in_jobs(submission: Submission, display: Display, observer: Observer) ->
 
 
 class _Follower:
-    """Shows the jobs of one campaign."""
+    """Tells what the jobs of one campaign print and come to."""
 
-    def __init__(self, display: Display, observer: Observer) -> None:
-        self._display = display
+    def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._slot = Slot(0, 0)
         self._finished = 0
         self.campaign: Path | None = None
 
     def follow(self, job: SlurmJob) -> int:
-        """Show one job until it is over; the runs that it finished.
+        """Follow one job until it is over; the runs that it finished.
 
         Raises FourminError unless it ended well, or Slurm has forgotten how it ended.
         """
         last = None
         before = self._finished
         try:
-            for event in job.follow():
-                if isinstance(event, Mapping):
-                    self._show(event)
+            for said in job.follow():
+                if isinstance(said, bytes):
+                    self._pass_on(said, job)
                 else:
-                    last = event
-                    self._display.note(f"Slurm job {job.number}: {event.text}")
+                    last = said
+                    self._observer.take(Note(f"Slurm job {job.number}: {said.text}"))
         except KeyboardInterrupt:
-            self._display.note(f"cancelling Slurm job {job.number}")
+            self._observer.take(Note(f"cancelling Slurm job {job.number}"))
             job.cancel()
             raise FourminError(
                 f"interrupted; Slurm job {job.number} is cancelled",
@@ -103,11 +103,9 @@ class _Follower:
         if last is not None and last.exit_code == 0 and last.name in ("COMPLETED", "FORGOTTEN"):
             return self._finished - before
         lines = job.errors()
-        for line in lines:
-            stderr().print(line)
         raise FourminError(
             f"Slurm job {job.number} ended: {last.text if last else 'unknown'}",
-            self.what_is_left(),
+            "\n".join([self.what_is_left(), *lines]),
             "" if any(line.startswith(" next: ") for line in lines) else self.how_to_go_on(),
             exit_code=(last.exit_code if last else 0) or 2,
         )
@@ -122,31 +120,13 @@ class _Follower:
             return ""
         return f"fourmin run --resume {self.campaign} --launcher slurm"
 
-    def _show(self, event: Mapping[str, Any]) -> None:
-        kind = event.get("event")
-        if kind == "campaign-opened":
-            self.campaign = Path(event["campaign"])
-            self._observer.campaign_opened(Campaign(self.campaign))
-        elif kind == "run-starting":
-            self._slot = Slot(event["run"], event["seed"])
-            self._observer.run_starting(self._slot, event["attempt"])
-        elif kind == "run-restarting":
-            told = event["restart"], event["epoch"], event["why"]
-            self._observer.run_restarting(self._slot, *told)
-        elif kind == "record":
-            record = Record(
-                line=0,
-                namespace="",
-                time_ms=event["time_ms"],
-                event_type=event["event_type"],
-                key=event["key"],
-                value=event["value"],
-                metadata=event["metadata"],
-                dialect=MLLOG,
-            )
-            self._observer.record(self._slot, record)
-        elif kind == "run-finished":
+    def _pass_on(self, line: bytes, job: SlurmJob) -> None:
+        event = event_from_line(line)
+        if isinstance(event, CampaignOpened):
+            self.campaign = Path(event.campaign)
+        elif isinstance(event, RunFinished):
             self._finished += 1
-            self._observer.run_finished(self._slot, event)
-        elif kind == "note":
-            self._display.note(str(event["text"]))
+        if isinstance(event, CampaignClosed):
+            job.ask_soon()  # who follows checks the campaign anew
+        elif event is not None:
+            self._observer.take(event)

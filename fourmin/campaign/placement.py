@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fourmin.base.errors import FourminError
+from fourmin.campaign.events import Note, Observer, Observers
 from fourmin.campaign.execute import MAX_RESTARTS
 from fourmin.campaign.prepare import Request, resolve_configuration
 from fourmin.launch import Choice, Launcher, Surroundings, load_launcher
@@ -15,7 +16,6 @@ from fourmin.recipe.configuration import Configuration
 
 if TYPE_CHECKING:
     from fourmin.campaign.jobs import Submission
-    from fourmin.cli.display import Display
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,21 @@ class Placement:
     runs_per_job: int | None = None
     max_restarts: int = MAX_RESTARTS
 
-    def load(self, name: str, display: Display | None = None) -> Launcher:
-        """The launcher of a name; what it has to say goes to `display`."""
+    def load(self, name: str, observer: Observer | None = None) -> Launcher:
+        """The launcher of a name; what it has to say goes to `observer`."""
         host, _, port = self.address.partition(":")
         if port and not port.isdigit():
             raise FourminError(f"--address {self.address!r} is no HOST:PORT")
-        say = display.note if display is not None else lambda text: None
-        surroundings = Surroundings(self.site, say, host, int(port or 0))
+        told = observer or Observers()
+        surroundings = Surroundings(
+            self.site, lambda text: told.take(Note(text)), host, int(port or 0)
+        )
         return load_launcher(name, surroundings)
 
-    def tell(self, choice: Choice, display: Display) -> None:
+    def tell(self, choice: Choice, observer: Observer) -> None:
         """Say which launcher was taken, where the user left that open."""
         if self.launcher == "auto":
-            display.note(f"launcher {choice.name}: {choice.reason}")
+            observer.take(Note(f"launcher {choice.name}: {choice.reason}"))
 
     def submission(
         self,

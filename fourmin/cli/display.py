@@ -9,11 +9,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -21,13 +19,24 @@ from rich.table import Table
 from rich.text import Text
 
 from fourmin.base.text import printable
+from fourmin.campaign.events import (
+    CampaignClosed,
+    CampaignOpened,
+    Event,
+    Note,
+    RecordLogged,
+    RunFinished,
+    RunRestarting,
+    RunStarting,
+)
+from fourmin.campaign.standing import RunUnderWay, Standing
 from fourmin.cli.output import stderr, stdout
-from fourmin.ledger.campaign import SUMMARY_FILE, Campaign, Slot
+from fourmin.ledger.campaign import SUMMARY_FILE
 from fourmin.log import keys
-from fourmin.log.records import Record
 from fourmin.results.run_result import CONVERGED
-from fourmin.rules.engine import Report
-from fourmin.ruleset import load_ruleset
+from fourmin.results.summary import counted_minutes
+
+LONGEST_LINE = 2000
 
 
 def choose_display(*, as_json: bool, quiet: bool) -> Display:
@@ -39,54 +48,11 @@ def choose_display(*, as_json: bool, quiet: bool) -> Display:
     return LiveDisplay(stderr()) if sys.stderr.isatty() else PlainDisplay(stderr())
 
 
-@dataclass
-class Progress:
-    """What is known of the run that is under way."""
-
-    run: int
-    attempt: int
-    began: float = field(default_factory=time.monotonic)
-    trained_since: float | None = None
-    epoch: int = 0
-    images_per_second: float | None = None
-    accuracy: float | None = None
-    phase: str = "starting workers"
-
-    def take(self, record: Record) -> None:
-        """Bring up to date with one more record of the event log."""
-        epoch = record.metadata.get(keys.EPOCH_NUM)
-        if record.key == keys.INIT_START:
-            self.phase = "initializing"
-        elif record.key == keys.RUN_START:
-            self.phase, self.trained_since = "training", time.monotonic()
-        elif record.key == keys.EPOCH_STOP and isinstance(epoch, int):
-            self.epoch = epoch
-        elif record.key == keys.TRACKED_STATS and isinstance(record.value, dict):
-            rate = record.value.get("throughput")
-            self.images_per_second = rate if isinstance(rate, float) else None
-        elif record.key == keys.EVAL_ACCURACY and isinstance(record.value, (int, float)):
-            self.accuracy = float(record.value)
-
-    def restart(self, epoch: int) -> None:
-        """The run goes on after `epoch`, in new workers."""
-        self.epoch = epoch
-        self.phase = "restarting"
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the run's intent."""
-        return time.monotonic() - self.began
-
-    def remaining(self, epochs: float) -> float | None:
-        """Seconds to the end of epoch `epochs` at the pace so far; None before the first."""
-        if self.trained_since is None or self.epoch == 0:
-            return None
-        pace = (time.monotonic() - self.trained_since) / self.epoch
-        return max(0.0, pace * (epochs - self.epoch))
-
-
 class Display:
     """Silent until the end; the base of the others."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._standing = Standing(clock)
 
     def __enter__(self) -> Display:
         return self
@@ -99,124 +65,33 @@ class Display:
     ) -> None:
         return None
 
-    def note(self, text: str) -> None:
-        """Something that the user should know beside the runs."""
-
-    def campaign_opened(self, campaign: Campaign) -> None:
-        """The campaign is registered, or goes on."""
-        self._campaign = campaign
-        self._runs = int(campaign.plan["runs"])
-        benchmark = load_ruleset(campaign.plan["ruleset"]).benchmark(campaign.benchmark)
-        self._target = benchmark.quality_target
-        self._results: dict[int, Mapping[str, Any]] = {}
-        self._progress: Progress | None = None
-
-    def run_starting(self, slot: Slot, attempt: int) -> None:
-        """The workers of a run are about to be started."""
-        self._progress = Progress(slot.run, attempt)
-
-    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
-        """The run was cut off and goes on after `epoch`, its clock running."""
-        if self._progress is not None:
-            self._progress.restart(epoch)
-
-    def record(self, slot: Slot, record: Record) -> None:
-        """The event log has one more record."""
-        if self._progress is not None:
-            self._progress.take(record)
-
-    def run_finished(self, slot: Slot, result: Mapping[str, Any]) -> None:
-        """The run's result is on disk."""
-        self._results[slot.run] = result
-        self._progress = None
-
-    def closed(self, folder: Path, summary: Mapping[str, Any], report: Report) -> None:
-        """The campaign is closed and was checked: print the table and where everything is."""
-        console = stdout()
-        console.print(_closing_table(summary, self._target))
-        console.print(_closing_line(summary, self._campaign.practice))
-        console.print(f"written to {folder}  ({SUMMARY_FILE}, ledger.jsonl, run-<i>/)")
-        errors = sum(finding.severity == "error" for finding in report.findings)
-        verdict = "valid" if report.ok else f"NOT VALID ({errors} errors)"
-        console.print(f"checked: {verdict}; again with: fourmin validate {folder}")
-
-    def _expected_epochs(self) -> float:
-        """How many epochs a run takes: as many as those before it, else the whole schedule."""
-        epochs = [r["epochs"] for r in self._results.values() if r["epochs"]]
-        return max(epochs) if epochs else self._campaign.configuration.max_epochs
-
-    def _describe_result(self, result: Mapping[str, Any]) -> str:
-        seconds = (result["minutes"] or 0) * 60
-        text = f"run {result['run']}/{self._runs}  {result['status']}"
-        if result["quality"] is not None:
-            text += f"  accuracy {result['quality']:.4f} after epoch {result['epochs']:g}"
-        if result["minutes"] is not None:
-            text += f"  time to train {seconds:.2f} s"
-        return f"{text}  {printable(result['failure'])}" if result["failure"] else text
-
-    def _headline(self) -> str:
-        plan, config = self._campaign.plan, self._campaign.configuration
-        kind = "practice " if self._campaign.practice else ""
-        return (
-            f"{kind}campaign {self._campaign.folder.name}: {plan['runs']} runs of {config.preset}, "
-            f"{config.workers} workers on {config.device}, {config.precision}, "
-            f"global batch {config.global_batch_size}, target {self._target:g}"
-        )
+    def take(self, event: Event) -> None:
+        """Show what has happened."""
+        self._standing.take(event)
+        if isinstance(event, CampaignClosed):
+            _print_closing(event, self._standing.campaign)
 
 
 class PlainDisplay(Display):
     """One line for each thing that happened."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
         self._console = console
 
-    def note(self, text: str) -> None:
-        """Say it."""
-        self._console.print(printable(text, 2000))
-
-    def campaign_opened(self, campaign: Campaign) -> None:
-        """Say what starts."""
-        super().campaign_opened(campaign)
-        self._console.print(self._headline())
-
-    def run_starting(self, slot: Slot, attempt: int) -> None:
-        """Say which run starts, with which seed."""
-        super().run_starting(slot, attempt)
-        again = f"  attempt {attempt}" if attempt > 1 else ""
-        self._console.print(f"run {slot.run}/{self._runs}  seed {slot.seed}{again}")
-
-    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
-        """Say what happened, and from where the run goes on."""
-        super().run_restarting(slot, restart, epoch, why)
-        self._console.print(f"run {slot.run}/{self._runs}  {_restarting(restart, epoch, why)}")
-
-    def record(self, slot: Slot, record: Record) -> None:
-        """Say what an evaluation gave."""
-        super().record(slot, record)
-        progress = self._progress
-        if record.key != keys.EVAL_ACCURACY or progress is None:
-            return
-        rate = f"  {progress.images_per_second:,.0f} images/s" if progress.images_per_second else ""
-        remaining = progress.remaining(self._expected_epochs())
-        estimate = f"  about {remaining:.0f} s left" if remaining else ""
-        self._console.print(
-            f"run {slot.run}/{self._runs}  epoch {progress.epoch}"
-            f"  accuracy {progress.accuracy:.4f} (target {self._target:g}){rate}"
-            f"  {progress.elapsed:.1f} s{estimate}"
-        )
-
-    def run_finished(self, slot: Slot, result: Mapping[str, Any]) -> None:
-        """Say how the run ended."""
-        super().run_finished(slot, result)
-        self._console.print(self._describe_result(result))
+    def take(self, event: Event) -> None:
+        """Say it, if there is something to say."""
+        super().take(event)
+        text = _line(event, self._standing)
+        if text is not None:
+            self._console.print(text)
 
 
 class LiveDisplay(Display):
     """A live view on a terminal: finished runs above, the one under way below."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._opened = False
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
         self._console = console
         self._live = Live(
             console=console, get_renderable=self._render, refresh_per_second=8, transient=False
@@ -234,46 +109,38 @@ class LiveDisplay(Display):
     ) -> None:
         self._live.stop()
 
-    def note(self, text: str) -> None:
-        """Say it, above the view."""
-        self._console.print(printable(text, 2000))
-
-    def campaign_opened(self, campaign: Campaign) -> None:
-        """Say what starts."""
-        super().campaign_opened(campaign)
-        self._opened = True
-
-    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
-        """Say, above the view, what happened and from where the run goes on."""
-        super().run_restarting(slot, restart, epoch, why)
-        self._console.print(f"run {slot.run}/{self._runs}  {_restarting(restart, epoch, why)}")
+    def take(self, event: Event) -> None:
+        """Bring the view up to date, and say above it what it does not keep."""
+        super().take(event)
+        if isinstance(event, (Note, RunRestarting)):
+            self._console.print(_line(event, self._standing))
 
     def _render(self) -> RenderableType:
-        if not self._opened:
+        standing = self._standing
+        if standing.campaign is None:
             return Text("")
-        lines: list[RenderableType] = [Text(self._headline(), style="bold")]
-        for _, result in sorted(self._results.items()):
-            good = result["status"] == CONVERGED
-            lines.append(Text(self._describe_result(result), style="green" if good else "red"))
-        if self._progress is not None:
-            lines.append(self._running(self._progress))
+        lines: list[RenderableType] = [Text(_headline(standing.campaign), style="bold")]
+        for _, result in sorted(standing.finished.items()):
+            good = result.status == CONVERGED
+            lines.append(Text(_line(result, standing) or "", style="green" if good else "red"))
+        if standing.under_way is not None:
+            lines.append(self._running(standing.under_way, standing.campaign))
         return Group(*lines)
 
-    def _running(self, progress: Progress) -> RenderableType:
-        epochs = self._campaign.configuration.max_epochs
-        expected = self._expected_epochs()
-        remaining = progress.remaining(expected)
+    def _running(self, run: RunUnderWay, campaign: CampaignOpened) -> RenderableType:
+        standing, epochs = self._standing, self._standing.expected_epochs
         row = Table.grid(padding=(0, 2))
-        rate = f"{progress.images_per_second:,.0f} images/s" if progress.images_per_second else ""
-        accuracy = "-" if progress.accuracy is None else f"{progress.accuracy:.4f}"
+        rate = f"{run.images_per_second:,.0f} images/s" if run.images_per_second else ""
+        accuracy = "-" if run.accuracy is None else f"{run.accuracy:.4f}"
+        left = standing.seconds_left
         row.add_row(
-            f"run {progress.run}/{self._runs}",
-            _bar(progress.epoch / expected),
-            f"epoch {progress.epoch}/{epochs}" if progress.epoch else progress.phase,
+            _run(run.run, standing),
+            _bar(run.epoch, epochs),
+            f"epoch {run.epoch}/{epochs:g}" if run.epoch else run.phase,
             rate,
-            f"accuracy {accuracy} (target {self._target:g})",
-            f"{progress.elapsed:.1f} s",
-            "" if remaining is None else f"about {remaining:.0f} s left",
+            f"accuracy {accuracy} (target {campaign.quality_target:g})",
+            f"{standing.elapsed:.1f} s",
+            "" if left is None else f"about {left:.0f} s left",
         )
         return row
 
@@ -281,84 +148,111 @@ class LiveDisplay(Display):
 class JsonDisplay(Display):
     """One JSON object a line on standard output, and the result in the last one."""
 
-    def note(self, text: str) -> None:
-        """The text."""
-        self._say("note", text=text)
-
-    def campaign_opened(self, campaign: Campaign) -> None:
-        """The campaign's path and plan."""
-        super().campaign_opened(campaign)
-        self._say("campaign-opened", campaign=str(campaign.folder), runs=self._runs)
-
-    def run_starting(self, slot: Slot, attempt: int) -> None:
-        """Run, attempt and seed."""
-        super().run_starting(slot, attempt)
-        self._say("run-starting", run=slot.run, attempt=attempt, seed=slot.seed)
-
-    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
-        """What happened, and from where the run goes on."""
-        super().run_restarting(slot, restart, epoch, why)
-        self._say("run-restarting", run=slot.run, restart=restart, epoch=epoch, why=why)
-
-    def record(self, slot: Slot, record: Record) -> None:
-        """The record as logged."""
-        super().record(slot, record)
-        self._say(
-            "record",
-            run=slot.run,
-            key=record.key,
-            value=record.value,
-            time_ms=record.time_ms,
-            event_type=record.event_type,
-            metadata=record.metadata,
-        )
-
-    def run_finished(self, slot: Slot, result: Mapping[str, Any]) -> None:
-        """The outcome in short."""
-        super().run_finished(slot, result)
-        names = ("run", "status", "minutes", "epochs", "quality", "failure")
-        self._say("run-finished", **{name: result[name] for name in names})
-
-    def closed(self, folder: Path, summary: Mapping[str, Any], report: Report) -> None:
-        """The closing object, which scripts rely on."""
-        closing = {"campaign": str(folder), "minutes": summary["minutes"], "valid": report.ok}
-        print(json.dumps(closing), flush=True)  # noqa: T201 - this is the output
-
-    @staticmethod
-    def _say(event: str, **data: Any) -> None:
-        print(json.dumps({"event": event, **data}), flush=True)  # noqa: T201 - this is the output
+    def take(self, event: Event) -> None:
+        """Print it."""
+        print(json.dumps(event.to_json()), flush=True)  # noqa: T201 - this is the output
 
 
-def _restarting(restart: int, epoch: int, why: str) -> str:
-    where = f"the checkpoint after epoch {epoch}" if epoch else "the start of training"
-    return f"{printable(why)}; restart {restart}, from {where}, with the clock running"
+def _line(event: Event, standing: Standing) -> str | None:
+    """An event in one line, None where there is nothing to say of it."""
+    text = _words(event, standing)
+    return None if text is None else printable(text, LONGEST_LINE)
 
 
-def _bar(share: float, width: int = 16) -> str:
-    full = min(width, round(share * width))
+def _words(event: Event, standing: Standing) -> str | None:
+    if isinstance(event, Note):
+        return event.text
+    if isinstance(event, CampaignOpened):
+        return _headline(event)
+    if isinstance(event, CampaignClosed):
+        return None
+    if isinstance(event, RecordLogged):
+        words = _evaluation(standing) if event.key == keys.EVAL_ACCURACY else None
+    elif isinstance(event, RunStarting):
+        words = f"seed {event.seed}" + (f"  attempt {event.attempt}" if event.attempt > 1 else "")
+    elif isinstance(event, RunRestarting):
+        epoch = event.epoch
+        where = f"the checkpoint after epoch {epoch}" if epoch else "the start of training"
+        words = f"{event.why}; restart {event.restart}, from {where}, with the clock running"
+    else:
+        words = _outcome(event)
+    return None if words is None else f"{_run(event.run, standing)}  {words}"
+
+
+def _run(number: int, standing: Standing) -> str:
+    return f"run {number}/{standing.campaign.runs}" if standing.campaign else f"run {number}"
+
+
+def _headline(campaign: CampaignOpened) -> str:
+    kind = "practice " if campaign.practice else ""
+    runs = "1 run" if campaign.runs == 1 else f"{campaign.runs} runs"
+    return (
+        f"{kind}campaign {Path(campaign.campaign).name}: {runs} of {campaign.preset}, "
+        f"{campaign.workers} workers on {campaign.device}, "
+        f"{campaign.precision}, global batch {campaign.global_batch_size}, "
+        f"target {campaign.quality_target:g}"
+    )
+
+
+def _evaluation(standing: Standing) -> str | None:
+    run, campaign = standing.under_way, standing.campaign
+    if run is None or run.accuracy is None or campaign is None:
+        return None
+    rate = f"  {run.images_per_second:,.0f} images/s" if run.images_per_second else ""
+    left = f"  about {standing.seconds_left:.0f} s left" if standing.seconds_left else ""
+    return (
+        f"epoch {run.epoch}  accuracy {run.accuracy:.4f} (target {campaign.quality_target:g})"
+        f"{rate}  {standing.elapsed:.1f} s{left}"
+    )
+
+
+def _outcome(result: RunFinished) -> str:
+    text = result.status
+    if result.quality is not None and result.epochs is not None:
+        text += f"  accuracy {result.quality:.4f} after epoch {result.epochs:g}"
+    if result.minutes is not None:
+        text += f"  time to train {result.minutes * 60:.2f} s"
+    return f"{text}  {result.failure}" if result.failure else text
+
+
+def _bar(done: int, total: float, width: int = 16) -> str:
+    full = min(width, round(done / max(total, 1) * width))
     return "━" * full + "╌" * (width - full)
 
 
-def _closing_table(summary: Mapping[str, Any], target: float) -> Table:
-    table = Table(title=f"{summary['benchmark']}, target {target:g}", title_justify="left")
+def _print_closing(closed: CampaignClosed, opened: CampaignOpened | None) -> None:
+    """The table of runs, the result, and where everything is."""
+    summary, console = closed.summary, stdout()
+    target = f", target {opened.quality_target:g}" if opened else ""
+    table = Table(title=f"{summary['benchmark']}{target}", title_justify="left")
     for name in ("run", "seed", "status", "accuracy", "epochs", "time to train"):
         table.add_column(name, justify="left" if name == "status" else "right")
     for run in summary["runs"]:
-        minutes = run["minutes"]
         table.add_row(
             str(run["run"]),
             str(run["seed"]),
             run["status"],
             "-" if run["quality"] is None else f"{run['quality']:.4f}",
             "-" if run["epochs"] is None else f"{run['epochs']:g}",
-            "-" if minutes is None else f"{minutes * 60:.2f} s",
+            "-" if run["minutes"] is None else f"{run['minutes'] * 60:.2f} s",
         )
-    return table
+    console.print(table)
+    console.print(_result(closed))
+    console.print(f"written to {closed.campaign}  ({SUMMARY_FILE}, ledger.jsonl, run-<i>/)")
+    verdict = "valid" if closed.valid else f"NOT VALID ({closed.errors} errors)"
+    console.print(f"checked: {verdict}; again with: fourmin validate {closed.campaign}")
 
 
-def _closing_line(summary: Mapping[str, Any], practice: bool) -> str:
-    if summary["minutes"] is None:
-        return "no benchmark result: more than one run did not reach the target"
+def _result(closed: CampaignClosed) -> str:
+    """The benchmark result, or why there is none."""
+    summary, practice = closed.summary, bool(closed.summary["practice"])
+    if closed.minutes is None:
+        runs = summary["runs"]
+        missed = sum(counted_minutes(run, practice) is None for run in runs)
+        which = "the only run" if len(runs) == 1 else f"{missed} of {len(runs)} runs"
+        return f"no benchmark result: {which} did not " + (
+            "end of itself" if practice else "reach the target"
+        )
     low_high = ""
     if summary["ci95"]:
         low, high = (60 * bound for bound in summary["ci95"])
@@ -366,6 +260,6 @@ def _closing_line(summary: Mapping[str, Any], practice: bool) -> str:
     spread = f", CV {summary['cv']:.1%}" if summary["cv"] is not None else ""
     kind = "practice, which never counts" if practice else "benchmark result"
     return (
-        f"{kind}: {summary['minutes'] * 60:.2f} s = {summary['minutes']:.4f} min"
+        f"{kind}: {closed.minutes * 60:.2f} s = {closed.minutes:.4f} min"
         f"{low_high}{spread}, {summary['images_per_second']:,.0f} images/s"
     )

@@ -14,7 +14,7 @@ from fourmin.base.errors import NOT_CONVERGED
 from fourmin.cli import options
 
 if TYPE_CHECKING:
-    from fourmin.campaign.execute import Observer
+    from fourmin.campaign.events import Observer
     from fourmin.campaign.placement import Placement
     from fourmin.campaign.prepare import Request
     from fourmin.cli.display import Display
@@ -196,13 +196,13 @@ def _run(
     request = dataclasses.replace(request, launcher=choice.name)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if choice.submits:
-        from fourmin.campaign.execute import Observers
+        from fourmin.campaign.events import Observers
         from fourmin.campaign.jobs import run_in_jobs
 
         submission = placement.submission(request, existing, base, configuration)
         placement.tell(choice, display)
         with display:
-            folder = run_in_jobs(submission, display, Observers(*watchers))
+            folder = run_in_jobs(submission, Observers(*watchers))
         _close(folder, display)
     elif choice.name == KUBERNETES:
         from fourmin.cli.trainjob import write_trainjob
@@ -225,7 +225,8 @@ def _execute(
     from contextlib import closing
 
     from fourmin.base.files import write_durably
-    from fourmin.campaign.execute import Observers, execute
+    from fourmin.campaign.events import Note, Observers
+    from fourmin.campaign.execute import execute
     from fourmin.campaign.prepare import go_on, prepare
     from fourmin.ledger.campaign import Campaign, require_campaign
     from fourmin.ledger.lock import CampaignLock
@@ -260,7 +261,7 @@ def _execute(
                     placement.runs_per_job,
                 )
     if summary is None:
-        display.note(f"more runs remain: fourmin run --resume {folder}")
+        display.take(Note(f"more runs remain: fourmin run --resume {folder}"))
         return
     _close(folder, display)
 
@@ -269,13 +270,14 @@ def _close(folder: Path, display: Display) -> None:
     """Check what a closed campaign left, show it, and end as its runs did."""
     import json
 
+    from fourmin.campaign.events import CampaignClosed
     from fourmin.ledger.campaign import SUMMARY_FILE, Campaign
     from fourmin.results.run_result import CONVERGED
     from fourmin.rules.engine import check
 
     campaign = Campaign(folder)
     summary = json.loads((folder / SUMMARY_FILE).read_bytes())
-    display.closed(folder, summary, check([folder]))
+    display.take(CampaignClosed.of(folder, summary, check([folder])))
     missed = [run["run"] for run in summary["runs"] if run["status"] != CONVERGED]
     if missed and not campaign.practice:
         raise typer.Exit(NOT_CONVERGED)

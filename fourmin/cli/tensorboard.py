@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder
+from fourmin.campaign.events import CampaignOpened, Event, RecordLogged, RunFinished, RunStarting
 from fourmin.cli.output import stderr
-from fourmin.ledger.campaign import Campaign, Slot
 from fourmin.log import keys
-from fourmin.log.records import Record
 
 if TYPE_CHECKING:
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -67,35 +66,30 @@ class TensorBoard:
         self._step = 0
         self._works = True
 
-    def campaign_opened(self, campaign: Campaign) -> None:
-        """Remember whose runs follow."""
-        self._campaign = campaign.folder.name
+    def take(self, event: Event) -> None:
+        """Write what of it is a scalar; each run, and each further attempt, has its own folder.
 
-    def run_starting(self, slot: Slot, attempt: int) -> None:
-        """Begin a folder for the run; a further attempt has one of its own."""
-        again = f"-attempt-{attempt}" if attempt > 1 else ""
-        self._step = 0
-        self._close()
-        self._try(lambda: self._begin(f"run-{slot.run}{again}"))
+        What is trained again after a restart stands at the same steps once more.
+        """
+        if isinstance(event, CampaignOpened):
+            self._campaign = Path(event.campaign).name
+        elif isinstance(event, RunStarting):
+            again = f"-attempt-{event.attempt}" if event.attempt > 1 else ""
+            self._step = 0
+            self._close()
+            self._try(lambda: self._begin(f"run-{event.run}{again}"))
+        elif isinstance(event, RecordLogged):
+            self._write(self._scalars(event), event.time_ms)
+        elif isinstance(event, RunFinished):
+            self._write({MINUTES: event.minutes}, None)
+            self._close()
 
-    def run_restarting(self, slot: Slot, restart: int, epoch: int, why: str) -> None:
-        """Nothing: what is trained again stands at the same steps once more."""
-
-    def record(self, slot: Slot, record: Record) -> None:
-        """Write the scalars of a record that has any."""
-        scalars: dict[str, Any] = {}
+    def _scalars(self, record: RecordLogged) -> dict[str, Any]:
         if record.key == keys.TRACKED_STATS and isinstance(record.value, dict):
             steps = record.value.get("optimizer_steps")
             self._step = steps if isinstance(steps, int) else self._step
-            scalars = {tag: record.value.get(name) for name, tag in _OF_AN_EPOCH.items()}
-        elif record.key == keys.EVAL_ACCURACY:
-            scalars = {ACCURACY: record.value}
-        self._write(scalars, record.time_ms)
-
-    def run_finished(self, slot: Slot, result: Mapping[str, Any]) -> None:
-        """Write the time to train and close the file."""
-        self._write({MINUTES: result["minutes"]}, None)
-        self._close()
+            return {tag: record.value.get(name) for name, tag in _OF_AN_EPOCH.items()}
+        return {ACCURACY: record.value} if record.key == keys.EVAL_ACCURACY else {}
 
     def _begin(self, run: str) -> None:
         folder = self._folder / self._campaign / run

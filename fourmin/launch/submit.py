@@ -1,21 +1,19 @@
 """A Slurm job as the command outside sees it: submitted, followed through its files, cancelled.
 
 The campaign's writer runs inside the job; nothing here writes to a campaign. The job's standard
-output holds one JSON object a line, as of `fourmin run --json`, and is followed as it grows.
+output is followed line by line as it grows.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from fourmin.base.errors import FourminError
 
@@ -65,6 +63,7 @@ class SlurmJob:
         self.number = number
         self._folder = folder
         self._offset = 0
+        self._next_question = 0.0
 
     @classmethod
     def submit(cls, script: str, folder: Path) -> SlurmJob:
@@ -96,18 +95,21 @@ class SlurmJob:
             int(code) if int(code) or not ended_by else 128 + ended_by,
         )
 
-    def follow(self) -> Iterator[Mapping[str, Any] | JobState]:
-        """What the job prints, and each state that it takes, until it is over."""
+    def ask_soon(self) -> None:
+        """Ask Slurm at the next look: the job has printed its last line."""
+        self._next_question = 0.0
+
+    def follow(self) -> Iterator[bytes | JobState]:
+        """Whole lines that the job prints, and each state that it takes, until it is over."""
         told: JobState | None = None
-        next_question, interval = 0.0, ASK_SECONDS[0]
+        interval = ASK_SECONDS[0]
         over_since: float | None = None
         while True:
-            events = self._events()
-            yield from events
-            if time.monotonic() >= next_question or any("valid" in event for event in events):
+            yield from self._lines()
+            if time.monotonic() >= self._next_question:
                 state = self.state()
                 interval = min(ASK_SECONDS[1], interval * 1.2)
-                next_question = time.monotonic() + interval
+                self._next_question = time.monotonic() + interval
                 if state != told:
                     told = state
                     # The first questions follow a change, so that its end is seen soon.
@@ -117,7 +119,7 @@ class SlurmJob:
                     over_since = over_since or time.monotonic()
                     patience = COME_BACK_SECONDS if state.name in _MAY_COME_BACK else 0.0
                     if time.monotonic() - over_since >= patience:
-                        yield from self._events()
+                        yield from self._lines()
                         return
                 else:
                     over_since = None
@@ -142,8 +144,8 @@ class SlurmJob:
             return []
         return text.splitlines()[-lines:]
 
-    def _events(self) -> list[Mapping[str, Any]]:
-        """Whole lines of JSON that came since the last call."""
+    def _lines(self) -> list[bytes]:
+        """Whole lines that came since the last call."""
         try:
             # Opened anew each time: that is when NFS looks at the server.
             with (self._folder / f"{self.number}.out").open("rb") as file:
@@ -153,15 +155,7 @@ class SlurmJob:
             return []
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
-        events: list[Mapping[str, Any]] = []
-        for line in whole.splitlines():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # a module or a prologue may print what it likes
-            if isinstance(event, dict):
-                events.append(event)
-        return events
+        return whole.splitlines()
 
 
 def _slurm(*command: str) -> subprocess.CompletedProcess[str]:

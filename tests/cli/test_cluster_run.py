@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,14 @@ from campaign_factory import make_campaign
 
 from fourmin.base.errors import FourminError
 from fourmin.campaign import jobs as cluster_run
+from fourmin.campaign.events import (
+    CampaignClosed,
+    CampaignOpened,
+    Note,
+    RecordLogged,
+    RunFinished,
+    RunStarting,
+)
 from fourmin.campaign.jobs import Submission, run_in_jobs
 from fourmin.cli.display import JsonDisplay, PlainDisplay
 from fourmin.cli.output import stderr
@@ -23,18 +31,18 @@ from fourmin.log.reader import read_log
 DONE = JobState("COMPLETED")
 
 
-def printed(folder: Path, capsys: pytest.CaptureFixture[str], runs: tuple[int, ...]) -> list[Any]:
+def printed(folder: Path, capsys: pytest.CaptureFixture[str], runs: tuple[int, ...]) -> list[bytes]:
     """What a job that made these runs of a campaign printed."""
     display, campaign = JsonDisplay(), Campaign(folder)
-    display.campaign_opened(campaign)
+    display.take(CampaignOpened.of(campaign))
     for slot in campaign.slots():
         if slot.run in runs:
-            display.run_starting(slot, 1)
+            display.take(RunStarting(slot.run, 1, slot.seed))
             for record in read_log(campaign.run_folder(slot.run) / "events.log").records:
-                display.record(slot, record)
+                display.take(RecordLogged.of(slot, record))
             result = (campaign.run_folder(slot.run) / "result.json").read_bytes()
-            display.run_finished(slot, json.loads(result))
-    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+            display.take(RunFinished.of(json.loads(result)))
+    return capsys.readouterr().out.encode().splitlines()
 
 
 class PlayedJob:
@@ -44,12 +52,16 @@ class PlayedJob:
         self.number = number
         self.events = events
         self.cancelled = False
+        self.asked_soon = 0
 
-    def follow(self) -> Iterator[Mapping[str, Any] | JobState]:
+    def follow(self) -> Iterator[bytes | JobState]:
         for event in self.events:
             if event is KeyboardInterrupt:
                 raise KeyboardInterrupt
             yield event
+
+    def ask_soon(self) -> None:
+        self.asked_soon += 1
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -83,8 +95,7 @@ def submission(folder: Path) -> Submission:
 
 
 def shown(folder: Path) -> Path:
-    display = PlainDisplay(stderr())
-    return run_in_jobs(submission(folder), display, display)
+    return run_in_jobs(submission(folder), PlainDisplay(stderr()))
 
 
 def test_a_campaign_over_two_jobs_is_shown_as_one(
@@ -95,7 +106,8 @@ def test_a_campaign_over_two_jobs_is_shown_as_one(
     closed = iter([False, True])
     monkeypatch.setattr(Campaign, "closed", property(lambda self: next(closed)))
     waiting = JobState("PENDING", "Resources")
-    _, scripts = play([waiting, *first, DONE], [*second, {"event": "note", "text": "hello"}, DONE])
+    hello = json.dumps(Note("hello").to_json()).encode()
+    _, scripts = play([waiting, *first, DONE], [*second, hello, DONE])
     assert shown(tmp_path) == folder
     told = capsys.readouterr().err
     assert "Slurm job 7: PENDING (Resources)" in told
@@ -105,6 +117,35 @@ def test_a_campaign_over_two_jobs_is_shown_as_one(
     # The second goes on with the campaign that the first one named in a file.
     assert scripts[0] == scripts[1]
     assert "--campaign-file" in scripts[0]
+
+
+def test_damaged_lines_and_those_of_others_are_passed_by(
+    tmp_path: Path, play: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_campaign(tmp_path)
+    closed = CampaignClosed(str(folder), 1.0, True, 0, {})
+    lines = [*printed(folder, capsys, (1,)), json.dumps(closed.to_json()).encode()]
+    torn = [line[: len(line) * 2 // 3] for line in lines]
+    mixed = [line.replace(b"run", b"rum").replace(b"campaign", b"\xff") for line in lines]
+    others = [b"module loaded", b"[1]", b'{"event": "of another version", "run": 1}', b"[" * 99999]
+    monkeypatch.setattr(Campaign, "closed", property(lambda self: True))
+    jobs, _ = play([*torn, *lines[:9], *mixed, *others, *lines[9:], *torn, DONE])
+    assert shown(tmp_path) == folder
+    told = capsys.readouterr().err
+    played, _ = play([*lines, DONE])
+    assert shown(tmp_path) == folder
+    without = capsys.readouterr().err
+
+    def runs(text: str) -> list[str]:
+        """Without what a clock measured."""
+        return [line.split(" images/s")[0] for line in text.splitlines() if line.startswith("run ")]
+
+    assert runs(told) == runs(without)
+    assert runs(told)[0].startswith("run 1/5  seed ")
+    assert runs(told)[-1].startswith("run 1/5  converged")
+    # A closing line is no news to show: the campaign is looked at here. It only ends the waiting.
+    assert "benchmark" not in told
+    assert [job.asked_soon for job in (jobs[0], played[0])] == [1, 1]
 
 
 def test_a_failed_job_s_words_and_exit_code_come_out(
@@ -117,7 +158,8 @@ def test_a_failed_job_s_words_and_exit_code_come_out(
         shown(tmp_path)
     assert caught.value.exit_code == 3
     assert str(folder) in caught.value.why
-    assert "error: no such thing" in capsys.readouterr().err
+    assert caught.value.why.splitlines()[1:] == ["error: no such thing", " next: do it"]
+    assert caught.value.next_step == ""
 
 
 def test_an_interrupt_cancels_the_job(

@@ -10,6 +10,14 @@ import pytest
 from actors import ActingLauncher
 
 from fourmin.base.errors import FourminError
+from fourmin.campaign.events import (
+    CampaignOpened,
+    Event,
+    RecordLogged,
+    RunFinished,
+    RunRestarting,
+    RunStarting,
+)
 from fourmin.campaign.execute import execute
 from fourmin.campaign.prepare import Request, go_on, prepare
 from fourmin.cli import run_command
@@ -24,20 +32,17 @@ class Watcher:
     def __init__(self) -> None:
         self.told: list[tuple[str, Any]] = []
 
-    def campaign_opened(self, campaign: Campaign) -> None:
-        self.told.append(("opened", campaign.folder))
-
-    def run_starting(self, slot: Any, attempt: int) -> None:
-        self.told.append(("starting", (slot.run, attempt)))
-
-    def run_restarting(self, slot: Any, restart: int, epoch: int, why: str) -> None:
-        self.told.append(("restarting", (slot.run, restart, epoch, why)))
-
-    def record(self, slot: Any, record: Any) -> None:
-        self.told.append((record.key, slot.run))
-
-    def run_finished(self, slot: Any, result: Any) -> None:
-        self.told.append(("finished", (slot.run, result["status"])))
+    def take(self, event: Event) -> None:
+        if isinstance(event, RunStarting):
+            self.told.append(("starting", (event.run, event.attempt)))
+        elif isinstance(event, RunRestarting):
+            self.told.append(("restarting", (event.run, event.restart, event.epoch, event.why)))
+        elif isinstance(event, RecordLogged):
+            self.told.append((event.key, event.run))
+        elif isinstance(event, RunFinished):
+            self.told.append(("finished", (event.run, event.status)))
+        else:
+            self.told.append((event.kind, event))
 
     def finished(self) -> list[tuple[int, str]]:
         return [what for kind, what in self.told if kind == "finished"]
@@ -83,6 +88,8 @@ def test_the_ledger_has_every_step_in_order(request_: Request) -> None:
         "campaign-open", "seeds-assigned", *(["run-intent", "run-start", "run-result"] * 3),
         "campaign-close",
     ]  # fmt: skip
+    assert watcher.told[0] == ("campaign-opened", CampaignOpened.of(campaign))
+    assert watcher.told[1] == ("starting", (1, 1))
     assert watcher.finished() == [(n, "converged") for n in (1, 2, 3)]
     assert [r["status"] for r in summary["runs"]] == ["converged"] * 3
     assert ("eval_accuracy", 3) in watcher.told
@@ -123,6 +130,22 @@ def test_a_failed_run_is_recorded_and_the_campaign_resumes_after_it(
     assert errors(folder) == set()
     with pytest.raises(FourminError, match="has ended"):
         go_on(folder, None)
+
+
+@pytest.mark.parametrize(
+    ("failing", "next_step"), [(2, "goes on with the next run"), (3, "closes the campaign")]
+)
+def test_a_failed_run_says_what_is_left_to_do(
+    request_: Request, failing: int, next_step: str
+) -> None:
+    with pytest.raises(FourminError) as caught:
+        run(request_, ActingLauncher({failing: "says"}), max_restarts=0)
+    (folder,) = request_.results_dir.iterdir()
+    assert caught.value.next_step == f"fourmin run --resume {folder} {next_step}"
+    with CampaignLock(folder):
+        campaign, materials = go_on(folder, None)
+        execute(campaign, materials, ActingLauncher(), Watcher())
+    assert Campaign(folder).closed
 
 
 def test_a_failure_before_the_start_may_be_tried_again_and_shows(request_: Request) -> None:

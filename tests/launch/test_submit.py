@@ -67,16 +67,31 @@ def test_what_is_over_and_what_is_not() -> None:
     assert JobState("PENDING", "Resources").text == "PENDING (Resources)"
 
 
-def test_output_is_followed_line_by_line_and_noise_is_left_out(play: Play, tmp_path: Path) -> None:
+def test_output_is_followed_line_by_line_as_it_is(play: Play, tmp_path: Path) -> None:
     play([said("RUNNING"), said("RUNNING"), said("COMPLETED")])
-    (tmp_path / "7.out").write_text('module loaded\n[1]\n{"event": "a"}\n{"event": "b"}\n{"ev')
+    (tmp_path / "7.out").write_bytes(b'module \xff loaded\n{"event": "a"}\n{"ev')
     followed = SlurmJob("7", tmp_path).follow()
-    assert next(followed) == {"event": "a"}
-    assert next(followed) == {"event": "b"}
+    assert next(followed) == b"module \xff loaded"
+    assert next(followed) == b'{"event": "a"}'
     assert next(followed) == JobState("RUNNING", "None")
     with (tmp_path / "7.out").open("a") as file:
         file.write('ent": "c"}\n')
-    assert list(followed) == [{"event": "c"}, JobState("COMPLETED", "None")]
+    assert list(followed) == [b'{"event": "c"}', JobState("COMPLETED", "None")]
+
+
+def test_after_the_last_line_slurm_is_asked_at_once(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = play([said("RUNNING"), said("COMPLETED")])
+    monkeypatch.setattr(submit, "ASK_SECONDS", (1000.0, 1000.0))
+    job = SlurmJob("7", tmp_path)
+    followed = job.follow()
+    assert next(followed) == JobState("RUNNING", "None")
+    (tmp_path / "7.out").write_text("the last\n")
+    assert next(followed) == b"the last"
+    assert len(asked) == 1
+    job.ask_soon()
+    assert list(followed) == [JobState("COMPLETED", "None")]
 
 
 def test_a_job_that_lost_a_node_is_followed_through_its_requeueing(

@@ -56,7 +56,8 @@ def test_the_last_line_of_json_is_the_result(tmp_path: Path) -> None:
         "run", *STEPS, "--runs", "1", "--json", "--results-dir", str(tmp_path), state=tmp_path
     )
     lines = [json.loads(line) for line in process.stdout.splitlines()]
-    assert set(lines[-1]) == {"campaign", "minutes", "valid"}
+    assert lines[-1]["event"] == "campaign-closed"
+    assert lines[-1]["minutes"] == lines[-1]["summary"]["minutes"]
     assert lines[-1]["valid"] is True
     assert Path(lines[-1]["campaign"], "summary.json").is_file()
     assert {"run_start", "eval_accuracy", "run_stop"} <= {e.get("key") for e in lines}
