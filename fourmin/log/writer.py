@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import TypeAlias
 
 from fourmin.base.errors import FourminError
 from fourmin.log.keys import (
@@ -164,6 +165,24 @@ class EventLogWriter:
         if os.write(self._descriptor, line) != len(line):
             # Writing the rest could put another record between the halves.
             raise OSError(errno.ENOSPC, "only part of a record was written", str(self.path))
+
+
+class SilentLog:
+    """Takes what an `EventLogWriter` takes and writes nothing: the log of every rank but 0."""
+
+    def point(
+        self, key: str, value: object = None, /, *, namespace: str = "", **metadata: object
+    ) -> None:
+        """Nothing, as `start` and `end`."""
+
+    start = end = point
+
+    def sync(self) -> None:
+        """Nothing is to be waited for."""
+
+
+RunLog: TypeAlias = "EventLogWriter | SilentLog"
+"""What each rank of a run logs to, at the same places in the code."""
 
 
 @functools.cache

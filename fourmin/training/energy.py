@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.distributed as dist
 
 from fourmin.log import keys
-from fourmin.log.writer import EventLogWriter
+from fourmin.log.writer import RunLog
 from fourmin.system.energy import Meter, open_meter
 from fourmin.training.comm.process_group import WorkerPlace
+from fourmin.training.ranks import numbers_of_ranks
 
 
 class RunEnergy:
@@ -36,19 +36,14 @@ class RunEnergy:
         """This node's joules, right after run_stop; None where they were not counted."""
         return self._meter.stop() if self._meter is not None and self._started else None
 
-    def log(self, log: EventLogWriter | None, joules: float | None) -> None:
+    def log(self, log: RunLog, joules: float | None) -> None:
         """Log the sum of all nodes, if every one has counted. All ranks call this together."""
         place = self._place
         first = place.local_rank == 0
-        own = torch.tensor(
-            [math.nan if first and joules is None else joules or 0.0, float(first)],
-            dtype=torch.float64,
-            device=place.device,
-        )
-        rows = [torch.empty_like(own) for _ in range(place.world_size)]
-        dist.all_gather(rows, own)
-        nodes = [row[0].item() for row in rows if row[1].item()]
-        if log is None or self._meter is None or not all(map(math.isfinite, nodes)):
+        own = math.nan if first and joules is None else joules or 0.0
+        rows = numbers_of_ranks([own, first], place).tolist()
+        nodes = [counted for counted, of_a_node in rows if of_a_node]
+        if self._meter is None or not all(map(math.isfinite, nodes)):
             return
         log.point(
             keys.ENERGY,

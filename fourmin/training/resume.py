@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from fourmin.launch.restart import checkpoint_name
 from fourmin.log import keys
-from fourmin.log.writer import EventLogWriter
+from fourmin.log.writer import RunLog
 from fourmin.training.comm.process_group import WorkerPlace
 from fourmin.training.state import State
 
@@ -25,20 +25,19 @@ if TYPE_CHECKING:
 class Checkpoints:
     """The checkpoints of a run in `folder`. Every rank makes one of these at the same point.
 
-    Only rank 0 has a `log`. Without `writes` none is made; one can still be loaded.
+    Rank 0 writes and reads them. Without `writes` none is made; one can still be loaded.
     """
 
-    def __init__(
-        self, folder: Path, place: WorkerPlace, log: EventLogWriter | None, *, writes: bool
-    ) -> None:
+    def __init__(self, folder: Path, place: WorkerPlace, log: RunLog, *, writes: bool) -> None:
         self._folder = folder
+        self._reads = place.rank == 0
         self._log = log
         self._writer: CheckpointWriter | None = None
         if not writes:
             return
         # NCCL moves what lies on GPUs, and a checkpoint does not.
         group = dist.new_group([0], backend="gloo") if place.device.type == "cuda" else None
-        if log:
+        if place.rank == 0:
             from fourmin.training.checkpoint import CheckpointWriter
 
             # What a checkpoint goes on from must be in the log, whatever happens to the machine.
@@ -49,7 +48,7 @@ class Checkpoints:
 
         The time for which training waits is logged.
         """
-        if self._log is None or self._writer is None or self._writer.busy:
+        if self._writer is None or self._writer.busy:
             return
         began = time.perf_counter()
         self._writer.begin(epoch, state())
@@ -63,7 +62,7 @@ class Checkpoints:
 
     def load(self, epoch: int) -> State | None:
         """The checkpoint after `epoch` on rank 0, None elsewhere."""
-        if self._log is None:
+        if not self._reads:
             return None
         from fourmin.training.checkpoint import load_checkpoint
 

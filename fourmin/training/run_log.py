@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fourmin.launch.job import Job
 from fourmin.log import keys
-from fourmin.log.writer import EventLogWriter
+from fourmin.log.writer import RunLog
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import ReductionCounters
@@ -19,7 +19,7 @@ MOST_RANKS_LOGGED = 2048
 """Two numbers for each of so many ranks fit into one record of the event log."""
 
 
-def log_submission(log: EventLogWriter, job: Job) -> None:
+def log_submission(log: RunLog, job: Job) -> None:
     """Who runs what, where, and with which harness."""
     configuration = job.configuration
     log.point(keys.SUBMISSION_BENCHMARK, configuration.benchmark)
@@ -41,7 +41,7 @@ def log_submission(log: EventLogWriter, job: Job) -> None:
     log.point(keys.CACHE_CLEAR, False)
 
 
-def log_hyperparameters(log: EventLogWriter, job: Job, schedule: LearningRateSchedule) -> None:
+def log_hyperparameters(log: RunLog, job: Job, schedule: LearningRateSchedule) -> None:
     """Everything that can change the outcome: the whole configuration, and MLPerf's keys."""
     configuration = job.configuration
     log.point(keys.CONFIGURATION, configuration.to_json(), namespace=OWN)
@@ -58,7 +58,7 @@ def log_hyperparameters(log: EventLogWriter, job: Job, schedule: LearningRateSch
 
 
 def log_clocks(
-    log: EventLogWriter, job: Job, started_ns: NDArray[np.float64], exposed: NDArray[np.float64]
+    log: RunLog, job: Job, started_ns: NDArray[np.float64], exposed: NDArray[np.float64]
 ) -> None:
     """How far the nodes' clocks and the ranks' starts were apart, and how long each rank waited.
 
@@ -113,7 +113,7 @@ def _optimizer_keys(configuration: Configuration, schedule: LearningRateSchedule
 
 
 def log_communication(
-    log: EventLogWriter,
+    log: RunLog,
     counters: ReductionCounters,
     exposed_ms: NDArray[np.float64],
     steps: int,

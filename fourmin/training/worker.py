@@ -24,9 +24,9 @@ def main() -> None:
     try:
         # Imported here so that the line to the command stands before torch is loaded, and a
         # broken installation is told like any other failure.
-        from fourmin.training.session import Session
+        from fourmin.training.session import take_part
 
-        Session(job, control).run()
+        take_part(job, control)
     except FourminError as error:
         from fourmin.training.comm.base import CommunicationError
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from fourmin.base.errors import FourminError
 from fourmin.log import keys
+from fourmin.log.writer import SilentLog
 from fourmin.training.comm.agreement import (
     assert_known_sum,
     assert_same_on_all_ranks,
@@ -292,9 +293,9 @@ def run_energy(
     energy = RunEnergy(place, meter)
     if started:
         energy.start()
-    log = KeepingLog() if rank == 0 else None
-    energy.log(log, energy.stop())  # type: ignore[arg-type]
-    return None if log is None else log.values
+    log: Any = KeepingLog() if rank == 0 else SilentLog()
+    energy.log(log, energy.stop())
+    return log.values if rank == 0 else None
 
 
 def step_without_peer(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from fourmin.base.errors import FourminError
 from fourmin.log import keys
 from fourmin.log.reader import read_log
-from fourmin.log.writer import EventLogWriter
+from fourmin.log.writer import EventLogWriter, SilentLog
 
 FIELDS = ["namespace", "time_ms", "event_type", "key", "value", "metadata"]
 SAFE = 2**53 - 1
@@ -210,3 +211,9 @@ def test_a_kill_leaves_whole_lines(tmp_path: Path) -> None:
     read = read_log(path, strict=True)
     assert len(read.records) >= 500
     assert not read.problems
+
+
+def test_a_silent_log_takes_what_a_writer_takes() -> None:
+    for name in ("point", "start", "end", "sync"):
+        silent = inspect.signature(getattr(SilentLog, name)).parameters
+        assert silent == inspect.signature(getattr(EventLogWriter, name)).parameters

@@ -23,13 +23,11 @@ peer = socket.socket(socket.AF_UNIX)
 peer.connect(str(path))
 peer.sendall(json.dumps({"kind": "hello", "rank": 1, "pid": 1}).encode() + b"\\n")
 
-class Session:
-    def __init__(self, job, control): pass
-    def run(self):
-        threading.Timer(0.02, peer.close).start()
-        raise CommunicationError("the all-reduce failed")
+def take_part(job, control):
+    threading.Timer(0.02, peer.close).start()
+    raise CommunicationError("the all-reduce failed")
 
-sys.modules["fourmin.training.session"] = SimpleNamespace(Session=Session)
+sys.modules["fourmin.training.session"] = SimpleNamespace(take_part=take_part)
 worker.main()
 """
 

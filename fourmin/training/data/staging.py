@@ -13,7 +13,7 @@ from fourmin.base.errors import FourminError
 from fourmin.datasets.staging import copy_dataset, left_behind, staged_folder
 from fourmin.launch.job import Job
 from fourmin.log import keys
-from fourmin.log.writer import EventLogWriter
+from fourmin.log.writer import RunLog
 from fourmin.training.comm.process_group import WorkerPlace
 
 LONGEST = timedelta(days=1)
@@ -50,7 +50,7 @@ def refuse_shared_stage(job: Job, stage: Path, place: WorkerPlace) -> None:
         )
 
 
-def stage_dataset(job: Job, stage: Path, place: WorkerPlace, log: EventLogWriter | None) -> Path:
+def stage_dataset(job: Job, stage: Path, place: WorkerPlace, log: RunLog) -> Path:
     """Have the dataset copied below `stage` on every node, and wait for all of them.
 
     The first worker of each node copies. What a run of the campaign left there when it was
@@ -58,8 +58,7 @@ def stage_dataset(job: Job, stage: Path, place: WorkerPlace, log: EventLogWriter
     one node's.
     Raises FourminError.
     """
-    if log:
-        log.start(keys.STAGING_START, None)
+    log.start(keys.STAGING_START, None)
     group = dist.new_group(backend="gloo", timeout=LONGEST)
     folder = staged_folder(stage, job.campaign, job.run)
     copied = None
@@ -68,12 +67,12 @@ def stage_dataset(job: Job, stage: Path, place: WorkerPlace, log: EventLogWriter
             shutil.rmtree(left_over, ignore_errors=True)
         copied = copy_dataset(job.data_dir, folder, min(THREADS, 4 * (os.cpu_count() or 1)))
     dist.barrier(group)
-    if log and copied:
+    if copied is not None:
         log.end(keys.STAGING_STOP, None, files=copied.files, bytes=copied.bytes)
     return folder
 
 
-def remove_staged(folder: Path, place: WorkerPlace) -> None:
-    """Remove this node's copy; the first worker of the node does it."""
+def remove_staged(job: Job, stage: Path, place: WorkerPlace) -> None:
+    """Remove this node's copy, if there is one; the first worker of the node does it."""
     if place.local_rank == 0:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(staged_folder(stage, job.campaign, job.run), ignore_errors=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fourmin.training.fast import epilogue
-from fourmin.training.fast.kernels import batchnorm, pointwise, pool
+from fourmin.training.fast.kernels import batchnorm, max_pooling, pointwise
 from fourmin.training.fast.plan import FusionPlan, Tiles
 
 BLOCK_ROWS = 128
@@ -187,7 +187,7 @@ class FusedBatchNorm:
         winners = torch.empty_like(y)
         total = rows_of(y)
         tile = 1024 // self.channels
-        pool.apply_pool[(_cdiv(total, tile),)](
+        max_pooling.apply_pool[(_cdiv(total, tile),)](
             x, self.saved, y, taps, winners, total, height, width, out_height, out_width,
             C=self.channels, BM=tile, num_warps=4,
         )  # fmt: skip
@@ -202,7 +202,7 @@ class FusedBatchNorm:
         self._reduce_relu(dy, winners, rows)
         tile = 1024 // self.channels
         dx = torch.empty_like(x)
-        pool.gradient_pool[(_cdiv(rows, tile),)](
+        max_pooling.gradient_pool[(_cdiv(rows, tile),)](
             dy, taps, x, self.saved, self.coefficients, dx, rows, height, width, out_height,
             out_width, C=self.channels, BM=tile, num_warps=2,
         )  # fmt: skip

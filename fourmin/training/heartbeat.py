@@ -20,7 +20,7 @@ LONGEST = 3
 """How many times the longest time between two batches comes on top of that."""
 
 
-class Progress:
+class Heartbeat:
     """Rank 0's reports: at which batch it is, and how long the next may take to come.
 
     `control` is None on other ranks, which report nothing: each batch ends in a collective with

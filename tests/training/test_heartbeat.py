@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fourmin.training import progress
+from fourmin.training import heartbeat
 
 
 class Heard:
@@ -30,8 +30,8 @@ def test_the_next_batch_may_take_two_timeouts_and_thrice_the_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     heard: Any = Heard()
-    monkeypatch.setattr(progress, "time", heard)
-    report = progress.Progress(heard, timeout_seconds=60.0)
+    monkeypatch.setattr(heartbeat, "time", heard)
+    report = heartbeat.Heartbeat(heard, timeout_seconds=60.0)
     report.took(1.0)
     batches = iter(report.through("ab", "epoch 1"))
     for took in (2.0, 7.0):
@@ -51,6 +51,6 @@ def test_the_next_batch_may_take_two_timeouts_and_thrice_the_longest(
 
 
 def test_other_ranks_report_nothing() -> None:
-    report = progress.Progress(None, timeout_seconds=60.0)
+    report = heartbeat.Heartbeat(None, timeout_seconds=60.0)
     assert list(report.through([1, 2], "epoch 1")) == [1, 2]
     report.rest()

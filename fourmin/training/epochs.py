@@ -1,0 +1,163 @@
+"""Epoch after epoch, on the clock, until the target is reached or the schedule ends."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fourmin.base.errors import NOT_CONVERGED, FourminError
+from fourmin.log import keys
+from fourmin.training.assemble import Assembly
+from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
+from fourmin.training.data.loader import Loader
+from fourmin.training.evaluate import evaluate
+from fourmin.training.models.batchnorm import average_bn_statistics
+from fourmin.training.ranks import gather, mean_over_ranks
+from fourmin.training.run_log import OWN
+from fourmin.training.state import State, pack
+
+
+class Epochs:
+    """The epochs of one worker's run, after the one that a restart goes on from."""
+
+    def __init__(self, run: Assembly, loader: Loader) -> None:
+        self._run = run
+        self._config = run.job.configuration
+        self._loader = loader
+        self.attempted = run.job.restart_epoch * run.schedule.steps_per_epoch
+        """Steps of the whole run so far, those that FP16 overflow skipped among them."""
+        self.exposed_seconds: list[float] = []
+        """Of each step since the last restart, the communication that computation did not hide."""
+
+    def train(self) -> bool:
+        """Train and evaluate; whether the quality target was reached. All ranks agree on it.
+
+        Raises FourminError when training diverges.
+        """
+        run, config = self._run, self._config
+        for epoch in range(run.job.restart_epoch + 1, config.max_epochs + 1):
+            self._train_epoch(epoch)
+            if run.job.replay:
+                return False
+            last = self._steps_left() == 0
+            evaluated = last or run.benchmark.evaluates_after(epoch, config.eval_offset)
+            if evaluated and self._evaluate(epoch) >= run.benchmark.quality_target:
+                return True
+            if last:
+                return False
+            if evaluated and epoch < config.max_epochs:
+                run.checkpoints.save(epoch, self._state)
+        return False
+
+    def _steps_left(self) -> int | None:
+        """Steps until `max_steps`, or None where nothing limits them."""
+        limit = self._config.max_steps
+        return None if limit is None else limit - self.attempted
+
+    def _train_epoch(self, epoch: int) -> None:
+        run, config = self._run, self._config
+        run.log.start(keys.EPOCH_START, None, epoch_num=epoch)
+        # Dropout is the only random thing that is left. Each rank draws its own, anew in each
+        # epoch, so that a restart draws the same.
+        torch.manual_seed((epoch << 48) + (run.job.seed << 16) + run.place.rank)
+        began = time.perf_counter()
+        losses: list[Tensor] = []
+        consumed: list[Tensor] = []
+        exposed = []
+        batches = run.heartbeat.through(self._loader.train_epoch(epoch), f"epoch {epoch}")
+        steps, left = run.schedule.steps_per_epoch, self._steps_left()
+        if left is not None:
+            steps = min(steps, left)
+        for _ in range(steps):
+            micro_batches = list(islice(batches, config.gradient_accumulation_steps))
+            consumed.extend(batch.indices for batch in micro_batches)
+            loss, waited = run.step([(batch.images, batch.labels) for batch in micro_batches])
+            losses.append(loss)
+            exposed.append(waited)
+        self.attempted += steps
+        means = mean_over_ranks(torch.stack(losses), run.place)
+        exposed_seconds = [waited.seconds() for waited in exposed]
+        self.exposed_seconds.extend(exposed_seconds)
+        seconds = time.perf_counter() - began
+        self._digest_order(consumed)
+        images = steps * config.global_batch_size
+        run.log.end(keys.EPOCH_STOP, None, epoch_num=epoch, samples_count=images)
+        if epoch == 1:
+            run.log.point(keys.STEP_LOSS, _finite(means[: keys.LOGGED_STEPS]), namespace=OWN)
+        performed = run.step.performed  # brings the loss scale up to date too
+        run.log.point(
+            keys.TRACKED_STATS,
+            {
+                "throughput": images / seconds,
+                "train_loss": _finite([math.fsum(means) / len(means)])[0],
+                "optimizer_steps": performed,
+                "skipped_steps": run.precision.skipped_steps,
+                "loss_scale": run.precision.loss_scale,
+                "learning_rate": run.schedule(max(0, performed - 1)),
+                "exposed_ms_median": float(np.median(exposed_seconds)) * 1000,
+            },
+            epoch_num=epoch,
+        )
+        self._check_finite(epoch, means)
+
+    def _digest_order(self, consumed: Iterable[Tensor]) -> None:
+        """Add what all ranks really consumed in this epoch to the digest of the data order."""
+        place = self._run.place
+        own = torch.cat([indices.reshape(-1) for indices in consumed]).to(place.device)
+        shares = gather(own, place)
+        if place.rank == 0:
+            self._run.order.update_from_ranks(
+                [share.cpu().numpy() for share in shares], self._config.global_batch_size
+            )
+
+    def _check_finite(self, epoch: int, means: list[float]) -> None:
+        """Raise FourminError when training has diverged.
+
+        With FP16 a loss may overflow now and then, and its step is skipped; an epoch of nothing
+        else has diverged too.
+        """
+        bad = [step for step, loss in enumerate(means, start=1) if not math.isfinite(loss)]
+        if bad and (self._run.precision.name != "fp16" or len(bad) == len(means)):
+            raise FourminError(
+                f"the loss is not finite in step {bad[0]} of epoch {epoch}",
+                "training diverged",
+                "a lower base_learning_rate, or a longer warmup",
+                exit_code=NOT_CONVERGED,
+            )
+
+    def _evaluate(self, epoch: int) -> float:
+        run = self._run
+        average_bn_statistics(run.model)
+        digest = tensor_digest(run.model.parameters())
+        assert_same_on_all_ranks(f"the weights after epoch {epoch}", digest)
+        run.log.point(keys.WEIGHTS_DIGEST, digest, namespace=OWN, epoch_num=epoch)
+        run.log.start(keys.EVAL_START, None, epoch_num=epoch)
+        what = f"the evaluation after epoch {epoch}"
+        batches = run.heartbeat.through(self._loader.evaluate(), what)
+        expected = int(run.job.dataset["eval_samples"])
+        correct, counted = evaluate(run.model, batches, run.precision, expected)
+        accuracy = correct / counted
+        run.log.point(
+            keys.EVAL_ACCURACY,
+            accuracy,
+            epoch_num=epoch,
+            samples_count=counted,
+            correct_count=correct,
+        )
+        run.log.end(keys.EVAL_STOP, None, epoch_num=epoch)
+        return accuracy
+
+    def _state(self) -> State:
+        run = self._run
+        return pack(run.model, run.optimizer, run.step, run.order)
+
+
+def _finite(values: list[float]) -> list[float | None]:
+    """`values` for the log, where JSON has no word for what is not finite."""
+    return [value if math.isfinite(value) else None for value in values]

@@ -1,0 +1,38 @@
+"""Small collectives over all ranks. Every rank calls them at the same point, outside a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fourmin.training.comm.process_group import WorkerPlace
+
+
+def barrier(place: WorkerPlace) -> None:
+    """Wait until every rank is here."""
+    dist.barrier(device_ids=[place.local_rank] if place.device.type == "cuda" else None)
+
+
+def mean_over_ranks(values: Tensor, place: WorkerPlace) -> list[float]:
+    """The ranks' mean of each of `values`, which is left with the sum."""
+    dist.all_reduce(values)
+    means: list[float] = (values / place.world_size).tolist()
+    return means
+
+
+def gather(own: Tensor, place: WorkerPlace) -> list[Tensor]:
+    """Each rank's tensor, in order of ranks; all have the shape and type of `own`."""
+    shares = [torch.empty_like(own) for _ in range(place.world_size)]
+    dist.all_gather(shares, own)
+    return shares
+
+
+def numbers_of_ranks(values: Sequence[float], place: WorkerPlace) -> NDArray[np.float64]:
+    """What every rank has, as (ranks, values); all ranks have equally many."""
+    own = torch.tensor(values, dtype=torch.float64, device=place.device)
+    return torch.stack(gather(own, place)).cpu().numpy()
