@@ -75,11 +75,29 @@ def ensure_writable_folder(folder: Path, purpose: str) -> None:
         probe.write_bytes(b"")
         probe.unlink()
     except OSError as error:
-        raise FourminError(
-            f"cannot write to the {purpose} {folder}",
-            error.strerror or str(error),
-            "name another one, or change its permissions",
-        ) from None
+        raise _not_writable(folder, purpose, error.strerror or str(error)) from None
+
+
+def require_writable(folder: Path, purpose: str) -> Path:
+    """The nearest folder at or above `folder` that is there. Nothing is written.
+
+    Raises FourminError, as `ensure_writable_folder` does, where `folder` could not be made in it
+    or written.
+    """
+    nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if not nearest.is_dir():
+        raise _not_writable(folder, purpose, f"{nearest} is no folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise _not_writable(folder, purpose, f"nothing can be written in {nearest}")
+    return nearest
+
+
+def _not_writable(folder: Path, purpose: str, why: str) -> FourminError:
+    return FourminError(
+        f"cannot write to the {purpose} {folder}",
+        why,
+        "name another one, or change its permissions",
+    )
 
 
 def user_folder(variable: str, default: str) -> Path:

@@ -12,8 +12,7 @@ from pathlib import Path
 from fourmin.base.errors import FourminError, list_names
 from fourmin.bench.data_report import DataOptions, DataReport
 from fourmin.bench.stack import load_measurer
-from fourmin.campaign.prepare import locate_data
-from fourmin.datasets.manifest import Manifest
+from fourmin.campaign.requirements import get_data
 from fourmin.datasets.shards import holds_shards
 from fourmin.recipe.configuration import FIELDS, Configuration
 from fourmin.recipe.presets import load_preset
@@ -59,8 +58,8 @@ def measure_and_report(
     )
     config = config.resolved(gpus, keep_workers=True)
     _check(config, loaders)
-    folder, manifest_path = locate_data(load_ruleset().benchmark(config.benchmark), data_dir)
-    manifest = Manifest.load(manifest_path)
+    found = get_data(load_ruleset().benchmark(config.benchmark), data_dir)
+    folder, manifest = found.folder, found.manifest
     options = DataOptions(
         data=folder.name,
         layout="shards" if holds_shards(folder) else "tree",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,14 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import NOT_CONVERGED, FourminError
+from fourmin.campaign.requirements import Data, get_registered_data
 from fourmin.campaign.watch import Watch
-from fourmin.launch import Launcher
 from fourmin.launch.job import Job
+from fourmin.launch.local import LocalLauncher
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.recipe.configuration import Configuration
 from fourmin.results.run_result import run_result
+from fourmin.rules.engine import load_campaign
 from fourmin.system.capture import capture_system, system_digest
+from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import package_digest
 
 TOLERANCE = 1e-3
@@ -112,75 +116,89 @@ def replayable(claimed: Configuration, gpus: int, cores: int, steps: int | None)
     )
 
 
-def audit_run(
-    result: Mapping[str, Any],
-    configuration: Configuration,
-    data_dir: Path,
-    manifest: Path,
-    launcher: Launcher,
-) -> Audit:
-    """Replay the start of the run that `result` (result.json) tells of.
+@dataclass(frozen=True)
+class Prepared:
+    """A run's start that can be replayed here: its result.json, and how it is trained here."""
 
-    `configuration` is what `replayable` made of the run's. Raises FourminError when the replay
-    itself fails.
-    """
-    claimed = Configuration.from_json(result["configuration"])
-    system = capture_system()
-    replayed = _replay(result, configuration, system, data_dir, manifest, launcher)
-    same_machine = _same_machine(result, replayed)
-    return Audit(
-        run=int(result["run"]),
-        same_machine=same_machine,
-        comparisons=(
-            _equal("initial weights", result, replayed, "initial_weights_digest"),
-            _data_order(result, claimed),
-            _losses(
-                result["first_losses"],
-                replayed["first_losses"],
-                (0.0, 0.0) if same_machine else _tolerances(claimed, configuration),
+    result: Mapping[str, Any]
+    configuration: Configuration
+    data: Data
+
+    def replay(self) -> Audit:
+        """Train it, and compare. Raises FourminError when the replay itself fails."""
+        result, configuration = self.result, self.configuration
+        claimed = Configuration.from_json(result["configuration"])
+        replayed = self._replayed(capture_system())
+        same_machine = _same_machine(result, replayed)
+        return Audit(
+            run=int(result["run"]),
+            same_machine=same_machine,
+            comparisons=(
+                _equal("initial weights", result, replayed, "initial_weights_digest"),
+                _data_order(result, claimed),
+                _losses(
+                    result["first_losses"],
+                    replayed["first_losses"],
+                    (0.0, 0.0) if same_machine else _tolerances(claimed, configuration),
+                ),
             ),
-        ),
-    )
-
-
-def _replay(
-    result: Mapping[str, Any],
-    configuration: Configuration,
-    system: Mapping[str, Any],
-    data_dir: Path,
-    manifest: Path,
-    launcher: Launcher,
-) -> Mapping[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
-        folder = Path(scratch)
-        job = Job(
-            configuration=configuration,
-            ruleset=result["ruleset"],
-            run=result["run"],
-            attempt=1,
-            seed=result["seed"],
-            campaign=result["campaign"],
-            practice=True,
-            submitter="audit",
-            system_name="audit",
-            system=system,
-            system_digest=system_digest(system),
-            package_digest=package_digest(),
-            dataset=result["dataset"],
-            data_dir=data_dir.resolve(),
-            manifest=manifest.resolve(),
-            events_log=folder / "events.log",
-            checkpoints=folder / "checkpoints",
-            control_socket=folder / "control",
-            scratch=folder,
-            replay=True,
         )
-        failure = Watch(job, lambda: None, lambda record: None).until_the_end(launcher)
-        if failure is not None:
-            raise FourminError(
-                f"the replay failed: {failure.summary}", failure.details, exit_code=NOT_CONVERGED
+
+    def _replayed(self, system: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the log of the replay gives."""
+        result = self.result
+        with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
+            folder = Path(scratch)
+            job = Job(
+                configuration=self.configuration,
+                ruleset=result["ruleset"],
+                run=result["run"],
+                attempt=1,
+                seed=result["seed"],
+                campaign=result["campaign"],
+                practice=True,
+                submitter="audit",
+                system_name="audit",
+                system=system,
+                system_digest=system_digest(system),
+                package_digest=package_digest(),
+                dataset=result["dataset"],
+                data_dir=self.data.folder.resolve(),
+                manifest=self.data.path.resolve(),
+                events_log=folder / "events.log",
+                checkpoints=folder / "checkpoints",
+                control_socket=folder / "control",
+                scratch=folder,
+                replay=True,
             )
-        return run_result(read_log(job.events_log))
+            watch = Watch(job, lambda: None, lambda record: None)
+            failure = watch.until_the_end(LocalLauncher())
+            if failure is not None:
+                raise FourminError(
+                    f"the replay failed: {failure.summary}",
+                    failure.details,
+                    exit_code=NOT_CONVERGED,
+                )
+            return run_result(read_log(job.events_log))
+
+
+def prepare_audit(campaign: Path, run: int, data_dir: Path | None, steps: int | None) -> Prepared:
+    """The start of a run of `campaign`, to be replayed by what this machine has.
+
+    Raises FourminError where there is no such run, or its images are not here.
+    """
+    view = load_campaign(campaign)
+    chosen = next((one for one in view.runs if one.number == run), None)
+    if view.plan is None or chosen is None or chosen.configuration is None:
+        raise FourminError(
+            f"no run {run} in {campaign} that could be replayed",
+            next_step=f"`fourmin validate {campaign}` says what is wrong",
+        )
+    data = get_registered_data(view.plan, data_dir)
+    cores = len(os.sched_getaffinity(0))
+    return Prepared(
+        chosen.facts, replayable(chosen.configuration, usable_gpus(), cores, steps), data
+    )
 
 
 def _same_machine(result: Mapping[str, Any], replayed: Mapping[str, Any]) -> bool:

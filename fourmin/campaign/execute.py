@@ -25,10 +25,11 @@ from fourmin.campaign.events import (
     RunRestarting,
     RunStarting,
 )
+from fourmin.campaign.placement import MAX_RESTARTS
+from fourmin.campaign.restart import look_at
 from fourmin.campaign.watch import Failure, Watch
 from fourmin.launch import Launcher
 from fourmin.launch.job import Job
-from fourmin.launch.restart import look_at
 from fourmin.ledger.campaign import CHECKPOINTS_FOLDER, EVENTS_FILE, Campaign, Slot
 from fourmin.log import keys
 from fourmin.log.reader import read_log
@@ -47,10 +48,6 @@ class Materials:
     manifest: Path
     system: Mapping[str, Any]
     stage: Path | None = None
-
-
-MAX_RESTARTS = 3
-"""How often a command starts the workers of a run again when some of them fail."""
 
 
 def execute(

@@ -6,9 +6,12 @@ submits the next job where a campaign has more runs than one job is to have.
 
 from __future__ import annotations
 
-import sys
+import secrets
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from fourmin.base.errors import INTERRUPTED, FourminError
 from fourmin.campaign.events import (
@@ -19,51 +22,108 @@ from fourmin.campaign.events import (
     RunFinished,
     event_from_line,
 )
-from fourmin.launch.batch import CAMPAIGN_POINTER, batch_script
-from fourmin.launch.site import Site
-from fourmin.launch.submit import SlurmJob, new_job_folder
+from fourmin.campaign.placement import Placement
+from fourmin.campaign.request import Existing, Wanted
+from fourmin.launch import Submitted, Submitter
 from fourmin.ledger.campaign import Campaign
 from fourmin.recipe.configuration import Configuration
+
+JOBS_FOLDER = ".jobs"
+CAMPAIGN_POINTER = "campaign"
+"""The file in a job's folder that names the campaign, once it is registered."""
 
 
 @dataclass(frozen=True)
 class Submission:
     """What is submitted, again and again until the campaign has ended."""
 
+    submitter: Submitter
+    launcher: str
     configuration: Configuration
-    site: Site
-    arguments: tuple[str, ...]
-    """Options of the `fourmin run` inside."""
-    results_dir: Path
+    options: tuple[str, ...]
+    """Of the `fourmin run` inside."""
+    results: Path
+    """The results folder, where that runs."""
 
-    def script(self, folder: Path) -> str:
-        """The batch script of a job whose files lie in `folder`."""
-        pointer = folder / CAMPAIGN_POINTER
-        command = [
-            *(sys.executable, "-m", "fourmin", "run", *self.arguments),
-            *("--launcher", "slurm", "--campaign-file", str(pointer), "--json"),
-        ]
-        return batch_script(self.configuration, self.site, command, folder, Path.cwd())
+    def describe(self) -> str:
+        """What is submitted. Raises FourminError for what the cluster could not take."""
+        folder = self.results / JOBS_FOLDER / "JOB"
+        return self.submitter.describe(self.configuration, self._options(folder), folder)
+
+    def new_folder(self) -> Path:
+        """A name for a new folder of a job's files, hidden below the results folder."""
+        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        name = f"{self.configuration.preset}-{stamp}-{secrets.token_hex(3)}"
+        return self.results / JOBS_FOLDER / name
+
+    def submit(self, folder: Path) -> Submitted | str:
+        """Submit a job whose files lie in `folder`. Raises FourminError."""
+        return self.submitter.submit(self.configuration, self._options(folder), folder)
+
+    def _options(self, folder: Path) -> list[str]:
+        return [*self.options, f"--campaign-file={folder / CAMPAIGN_POINTER}"]
 
 
-def run_in_jobs(submission: Submission, observer: Observer) -> Path:
+def inner_options(wanted: Wanted, placement: Placement, root: Path) -> tuple[str, ...]:
+    """Options of the `fourmin run` that runs inside the cluster, without its launcher.
+
+    Relative paths are taken below `root`.
+    """
+    values: dict[str, Any] = {
+        "--site": placement.site_file,
+        "--runs-per-job": placement.runs_per_job,
+        "--max-restarts": placement.max_restarts,
+        "--data-dir": placement.data_dir,
+        "--stage": placement.stage,
+    }
+    flags: list[str] = []
+    if isinstance(wanted, Existing):
+        values |= {"--campaign": wanted.folder, "--base": wanted.base}
+    else:
+        request = wanted.request
+        values["--preset"] = request.preset
+        values |= {f"--{name.replace('_', '-')}": v for name, v in request.options.items()}
+        values |= {
+            "--set": request.settings,
+            "--tuning": request.tuning,
+            "--runs": request.runs,
+            "--seed": request.seed,
+            "--results-dir": wanted.results,
+            "--submitter": request.submitter,
+            "--system": request.system_name,
+        }
+        flags += ["--practice"] if request.practice else []
+    return (*_written(values, root), *flags)
+
+
+def _written(values: Mapping[str, Any], root: Path) -> Iterator[str]:
+    """Options of a command line; None is left out, a list repeated, paths are below `root`."""
+    for name, value in values.items():
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if one is not None:
+                yield f"{name}={root / one if isinstance(one, Path) else one}"
+
+
+def run_in_jobs(submission: Submission, observer: Observer) -> Path | str:
     """Submit, follow and submit again until the campaign is closed; returns its folder.
 
+    Text instead of it says what the user is to do, where nobody can follow what was submitted.
     `observer` is told what happens in the campaign, and of the jobs in notes. Raises FourminError
     when a job ends without it, with the job's exit code, and on Ctrl-C.
     """
-    folder = new_job_folder(submission.results_dir, submission.configuration.preset)
-    script = submission.script(folder)
-    follower = _Follower(observer)
+    folder = submission.new_folder()
+    follower = _Follower(observer, submission.launcher)
     while True:
-        job = SlurmJob.submit(script, folder)
-        observer.take(Note(f"Slurm job {job.number} submitted; its files are in {folder}"))
+        job = submission.submit(folder)
+        if isinstance(job, str):
+            return job
+        observer.take(Note(f"{job.name} submitted; its files are in {folder}"))
         runs = follower.follow(job)
         if follower.campaign is not None and Campaign(follower.campaign).closed:
             return follower.campaign
         if not runs:
             raise FourminError(
-                f"Slurm job {job.number} ended without an outcome of any run",
+                f"{job.name} ended without an outcome of any run",
                 follower.what_is_left(),
                 follower.how_to_go_on(),
             )
@@ -72,15 +132,16 @@ def run_in_jobs(submission: Submission, observer: Observer) -> Path:
 class _Follower:
     """Tells what the jobs of one campaign print and come to."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, launcher: str) -> None:
+        self._launcher = launcher
         self._observer = observer
         self._finished = 0
         self.campaign: Path | None = None
 
-    def follow(self, job: SlurmJob) -> int:
+    def follow(self, job: Submitted) -> int:
         """Follow one job until it is over; the runs that it finished.
 
-        Raises FourminError unless it ended well, or Slurm has forgotten how it ended.
+        Raises FourminError unless it ended well, or nobody knows how it ended.
         """
         last = None
         before = self._finished
@@ -90,21 +151,21 @@ class _Follower:
                     self._pass_on(said, job)
                 else:
                     last = said
-                    self._observer.take(Note(f"Slurm job {job.number}: {said.text}"))
+                    self._observer.take(Note(f"{job.name}: {said.text}"))
         except KeyboardInterrupt:
-            self._observer.take(Note(f"cancelling Slurm job {job.number}"))
+            self._observer.take(Note(f"cancelling {job.name}"))
             job.cancel()
             raise FourminError(
-                f"interrupted; Slurm job {job.number} is cancelled",
+                f"interrupted; {job.name} is cancelled",
                 self.what_is_left(),
                 self.how_to_go_on(),
                 exit_code=INTERRUPTED,
             ) from None
-        if last is not None and last.exit_code == 0 and last.name in ("COMPLETED", "FORGOTTEN"):
+        if last is not None and last.phase == "ended":
             return self._finished - before
         lines = job.errors()
         raise FourminError(
-            f"Slurm job {job.number} ended: {last.text if last else 'unknown'}",
+            f"{job.name} ended: {last.text if last else 'unknown'}",
             "\n".join([self.what_is_left(), *lines]),
             "" if any(line.startswith(" next: ") for line in lines) else self.how_to_go_on(),
             exit_code=(last.exit_code if last else 0) or 2,
@@ -118,9 +179,9 @@ class _Follower:
         """The command that goes on with the campaign."""
         if self.campaign is None:
             return ""
-        return f"fourmin run --resume {self.campaign} --launcher slurm"
+        return f"fourmin run --resume {self.campaign} --launcher {self._launcher}"
 
-    def _pass_on(self, line: bytes, job: SlurmJob) -> None:
+    def _pass_on(self, line: bytes, job: Submitted) -> None:
         event = event_from_line(line)
         if isinstance(event, CampaignOpened):
             self.campaign = Path(event.campaign)

@@ -1,91 +1,170 @@
-"""From a preset and a user's options to a plan that can be registered.
+"""From what a user asks to what will be done: all that can be refused is refused here.
 
-Everything that can be refused is refused here, before a folder appears or a worker starts.
+Nothing is written, registered or sent: `fourmin run --dry-run` ends here too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import ensure_writable_folder
-from fourmin.campaign.execute import Materials
-from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
-from fourmin.datasets.on_demand import ON_DEMAND
-from fourmin.datasets.report import compare_with_benchmark
-from fourmin.datasets.shards import holds_shards, require_finished
+from fourmin.base.files import require_writable
+from fourmin.campaign.existing import against_going_on, registering_commit
+from fourmin.campaign.jobs import Submission, inner_options
+from fourmin.campaign.placement import Placement
+from fourmin.campaign.request import Existing, New, Request, Wanted
+from fourmin.campaign.requirements import (
+    Data,
+    Place,
+    look_for_data,
+    missing,
+    other_dataset,
+    require,
+)
 from fourmin.datasets.staging import require_room
-from fourmin.launch import LAUNCHER_NAMES
-from fourmin.ledger.campaign import CAMPAIGN_FILE, Campaign, Plan
-from fourmin.ledger.git import History, default_base
-from fourmin.ledger.known import earlier_campaigns
+from fourmin.launch import Choice, Launcher, choose_launcher, load_launcher, load_submitter
+from fourmin.launch.registry import kind_of
 from fourmin.recipe.configuration import Configuration
-from fourmin.recipe.presets import load_preset
+from fourmin.recipe.presets import DEFAULT, load_preset
 from fourmin.recipe.settings import requested_changes
 from fourmin.recipe.tuning import load_tuning
-from fourmin.ruleset import CURRENT, Benchmark, load_ruleset
-from fourmin.system.capture import capture_system, system_digest
+from fourmin.ruleset import Benchmark, load_ruleset
+from fourmin.system.capture import capture_system
 from fourmin.system.hardware import usable_gpus
-from fourmin.system.software import installed_version, package_digest
-from fourmin.system.survey import Survey
-
-ONE_NODE_LAUNCHERS = ("auto", "local")
-"""Names of launchers that start workers on this node only."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a user asks for. None means that the preset decides."""
-
-    preset: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Configuration fields that have an option of their own; None where it was not given."""
-    settings: Sequence[str] = ()
-    """`--set` options, as written."""
-    practice: bool = False
-    runs: int | None = None
-    seed: int | None = None
-    data_dir: Path | None = None
-    results_dir: Path = Path("results")
-    submitter: str = "self"
-    system_name: str = ""
-    launcher: str = "auto"
-    """By name; whoever reaches other nodes has resolved `auto`."""
-    tuning: Path | None = None
-    """A file of `fourmin bench allreduce`."""
-    stage: Path | None = None
-    """A folder of each node to which every run copies the dataset first."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A plan that may be registered, and what its runs need beside it."""
+    """Everything that is decided before a campaign is registered, or goes on."""
 
-    plan: Plan
-    materials: Materials
+    wanted: Wanted
+    placement: Placement
+    configuration: Configuration
+    benchmark: Benchmark
+    runs: int
+    train_samples: int
+    """Of the images that training will read."""
+    choice: Choice
+    launcher: Launcher | None
+    """What starts the workers; None where that is never done from here."""
+    submission: Submission | None
+    """What is sent to a cluster, where the command itself has to be sent first."""
+    system: Mapping[str, Any] | None
+    """Where the workers are; None where it cannot be seen from here."""
+    data: Data | None
+    """None where they are made when the campaign starts, or cannot be seen from here."""
+    refused: tuple[FourminError, ...]
+
+    def require(self) -> None:
+        """Raise one FourminError that says all that is refused."""
+        require(self.refused, self.configuration.preset)
+
+    def close(self) -> None:
+        """Let go of the nodes."""
+        if self.launcher is not None:
+            self.launcher.close()
+
+
+def prepare(
+    wanted: Wanted,
+    placement: Placement | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Prepared:
+    """Decide everything, and find what is missing or wrong.
+
+    Raises FourminError for what makes no sense at all, so that there is no plan to be shown.
+    """
+    placement = placement or Placement()
+    if isinstance(wanted, Existing):
+        nodes = wanted.campaign.configuration.nodes
+    else:
+        nodes = _asked(wanted.request)[0].nodes
+    choice = choose_launcher(placement.launcher, nodes)
+    site = placement.site.over(choice.name, placement.job_options)
+    launcher = load_launcher(choice.name, placement.surroundings(site, say))
+    submitter = load_submitter(choice.name, site) if choice.submits else None
+
+    refused: list[FourminError] = []
+    place, system = Place(choice.name), None
+    if submitter is not None:
+        place = Place(choice.name, submitter.files_here, gpus=submitter.gpus_per_node)
+    elif launcher is not None:
+        try:
+            survey = launcher.survey(nodes)
+            place = Place.seen(choice.name, survey)
+            system = survey.system if survey else capture_system()
+        except FourminError as error:
+            refused.append(error)
+
+    if isinstance(wanted, Existing):
+        plan, configuration = wanted.campaign.plan, wanted.campaign.configuration
+        benchmark = load_ruleset(plan["ruleset"]).benchmark(plan["benchmark"])
+        runs, samples = plan["runs"], plan["dataset"]["train_samples"]
+    else:
+        configuration = resolve_configuration(wanted.request, place.gpus)
+        benchmark = load_ruleset().benchmark(configuration.benchmark)
+        runs, samples = wanted.request.runs or benchmark.runs, benchmark.train_samples
+    data, without_data = look_for_data(benchmark, place, placement.data_dir)
+    refused += [*missing(configuration, place), *without_data]
+    if isinstance(wanted, Existing):
+        refused += _against_existing(wanted, place, system, data)
+    else:
+        samples = data.train_samples if data else samples
+        refused += _against_new(wanted, place, benchmark, data)
+    if configuration.steps_per_epoch(samples) == 0:
+        batch = configuration.global_batch_size
+        refused.append(
+            FourminError(
+                f"a global batch of {batch} is larger than the {samples} training images",
+                next_step="--set global_batch_size=N",
+            )
+        )
+    if placement.stage is not None and place.here:
+        refused += _against_staging(placement.stage, wanted, data)
+    submission = None
+    if submitter is not None:
+        submission = Submission(
+            submitter=submitter,
+            launcher=choice.name,
+            configuration=configuration,
+            options=inner_options(wanted, placement, submitter.root),
+            results=submitter.root / wanted.results,
+        )
+        refused += _against_submitting(submission)
+    return Prepared(
+        wanted=wanted,
+        placement=placement,
+        configuration=configuration,
+        benchmark=benchmark,
+        runs=runs,
+        train_samples=samples,
+        choice=choice,
+        launcher=launcher,
+        submission=submission,
+        system=system,
+        data=data,
+        refused=tuple(refused),
+    )
 
 
 def resolve_configuration(request: Request, gpus: int | None = None) -> Configuration:
-    """The whole configuration that `request` means on this machine, checked.
+    """The whole configuration that `request` means, checked.
 
     `gpus` is how many each node has, where those of this machine (None) say nothing of it.
 
     Raises FourminError for an unknown preset, key or value, or a batch that does not fit.
     """
-    preset = load_preset(request.preset)
-    changes: Mapping[str, Any] = requested_changes(request.options, request.settings)
-    tuning = load_tuning(request.tuning) if request.tuning else None
-    if tuning:
-        changes = tuning.changes(changes)
-    configuration = preset.with_overrides(changes).resolved(
+    asked, changes = _asked(request)
+    configuration = asked.resolved(
         usable_gpus() if gpus is None else gpus, keep_workers="procs_per_node" in changes
     )
     configuration.check()
-    if tuning and request.tuning:
-        tuning.check_fits(
+    if request.tuning:
+        load_tuning(request.tuning).check_fits(
             request.tuning,
             {
                 "workers": configuration.workers,
@@ -95,181 +174,23 @@ def resolve_configuration(request: Request, gpus: int | None = None) -> Configur
             },
         )
     benchmark = load_ruleset().benchmark(configuration.benchmark)
-    if configuration.steps_per_epoch(benchmark.train_samples) == 0 and not request.practice:
-        raise FourminError(
-            f"a global batch of {configuration.global_batch_size} is larger than the "
-            f"{benchmark.train_samples} training images of {benchmark.name}"
-        )
     _check_counts_only_in_practice(request, configuration, benchmark)
     return configuration
 
 
-def prepare(request: Request, survey: Survey | None = None) -> Prepared:
-    """Resolve `request`, find its data and look at this machine, or at what `survey` says of one.
-
-    Raises FourminError for whatever is missing or does not fit.
-    """
-    configuration = resolve_configuration(request, survey.gpus if survey else None)
-    benchmark = load_ruleset().benchmark(configuration.benchmark)
-    _check_requirements(configuration, benchmark, request.data_dir, request.launcher, survey)
-    ensure_writable_folder(request.results_dir, "results folder")
-    data_dir, manifest_path = locate_data(benchmark, request.data_dir)
-    manifest = Manifest.load(manifest_path)
-    # A node that stages is not this host where another had to be asked.
-    if request.stage is not None and survey is None:
-        require_room(request.stage, manifest)
-    dataset = describe_dataset(manifest)
-    differences = compare_with_benchmark(manifest, benchmark.dataset)
-    if differences and not request.practice:
-        raise FourminError(
-            f"{data_dir} is not the dataset of benchmark {benchmark.name}",
-            "; ".join(differences),
-            "name the right tree with --data-dir, or run with --practice (which never counts)",
-        )
-    system = survey.system if survey else capture_system()
-    plan = Plan(
-        ruleset=CURRENT,
-        benchmark=benchmark.name,
-        practice=request.practice,
-        runs=request.runs or benchmark.runs,
-        submitter=request.submitter,
-        system_name=request.system_name or default_system_name(system),
-        system_digest=system_digest(system),
-        package_digest=package_digest(),
-        dataset=dataset,
-        configuration=configuration,
-        settings=tuple(request.settings),
-        earlier_campaigns=tuple(earlier_campaigns(request.results_dir, benchmark.name)),
-        practice_seed=request.seed,
-    )
-    return Prepared(plan, Materials(data_dir, manifest_path, system, request.stage))
-
-
-def go_on(
-    folder: Path,
-    data_dir: Path | None,
-    base: str | None = None,
-    stage: Path | None = None,
-    launcher: str = "auto",
-    survey: Survey | None = None,
-) -> tuple[Campaign, Materials]:
-    """Open a registered campaign to run it, or to go on with it. The caller holds its lock.
-
-    A plan that was merged gets its seeds from the commit on `base` that first had it. Raises
-    FourminError when the campaign has ended, when its plan was not merged, or when data, system
-    or harness are no longer those that were registered.
-    """
-    campaign = Campaign.reopen(folder)
-    if campaign.closed:
-        raise FourminError(
-            f"the campaign {folder} has ended",
-            "its ledger is closed, and nothing can be added",
-            "`fourmin report` shows its result; `fourmin run` starts another campaign",
-        )
-    benchmark = load_ruleset(campaign.plan["ruleset"]).benchmark(campaign.benchmark)
-    _check_requirements(campaign.configuration, benchmark, data_dir, launcher, survey)
-    found, manifest = locate_data(benchmark, data_dir)
-    loaded = Manifest.load(manifest)
-    if stage is not None and survey is None:
-        require_room(stage, loaded, campaign.digest)
-    system = survey.system if survey else capture_system()
-    registered = {
-        "dataset": describe_dataset(loaded),
-        "system_digest": system_digest(system),
-        "package_digest": package_digest(),
-    }
-    changed = [name for name, value in registered.items() if campaign.plan[name] != value]
-    if changed:
-        raise FourminError(
-            f"the campaign {folder} cannot go on here",
-            f"no longer as registered: {', '.join(changed)}",
-            "restore what was changed, or start another campaign; this one stays unfinished",
-        )
-    if not campaign.has_seeds:
-        campaign.assign_registered_seeds(_registering_commit(campaign, base))
-    return campaign, Materials(found, manifest, system, stage)
-
-
-def _registering_commit(campaign: Campaign, base: str | None) -> str:
-    """The first commit on the base branch's first-parent line that holds the plan as it is."""
-    plan = campaign.folder / CAMPAIGN_FILE
-    history = History.open(campaign.folder, base or default_base(campaign.folder))
-    path = history.relative(str(plan))
-    commit = history.first_commit_with(path) if path else None
-    if path is None or commit is None or history.read(path) != plan.read_bytes():
-        raise FourminError(
-            f"the plan {plan} has not been merged",
-            "its seeds come from the commit that first holds it on the base branch",
-            "commit and merge it, or name the branch with --base",
-        )
-    return commit
-
-
-def locate_checked_data(plan: Mapping[str, Any], data_dir: Path | None) -> tuple[Path, Path]:
-    """The images that `plan` (campaign.json) was registered with, and their manifest.
-
-    Raises FourminError where they are not here, or differ.
-    """
-    benchmark = load_ruleset(plan["ruleset"]).benchmark(plan["benchmark"])
-    found, manifest = locate_data(benchmark, data_dir)
-    if describe_dataset(Manifest.load(manifest)) != dict(plan["dataset"]):
-        raise FourminError(
-            f"{found} does not hold the images of this campaign",
-            "the digests in its manifest are others",
-            "name the right tree with --data-dir",
-        )
-    return found, manifest
-
-
-def describe_dataset(manifest: Manifest) -> dict[str, Any]:
-    """What campaign.json and the event log say of the data: counts and digests, no path."""
-    return {
-        "classes": len(manifest.class_names),
-        "train_samples": len(manifest.split("train")),
-        "eval_samples": len(manifest.split("val")),
-        "train_digest": manifest.digest("train"),
-        "eval_digest": manifest.digest("val"),
-    }
-
-
-def locate_data(benchmark: Benchmark, data_dir: Path | None) -> tuple[Path, Path]:
-    """The folder of a benchmark's images and their manifest. Raises FourminError."""
-    if data_dir is None:
-        made = ON_DEMAND.get(benchmark.dataset["name"])
-        if made is None:
-            raise FourminError(
-                f"benchmark {benchmark.name} needs {benchmark.dataset['source']}",
-                "no --data-dir was given",
-                "--data-dir FOLDER with train/<class>/*.jpg and val/<class>/*.jpg, after "
-                "`fourmin data check FOLDER`",
-            )
-        data_dir = made.ensure()
-    manifest = data_dir / MANIFEST_NAME
-    if not data_dir.is_dir():
-        raise FourminError(f"no folder {data_dir}", next_step="name the data with --data-dir")
-    if holds_shards(data_dir):
-        require_finished(data_dir)
-    if not manifest.is_file():
-        raise FourminError(
-            f"{data_dir} has no manifest",
-            "a run reads the manifest and never scans the images",
-            f"`fourmin data check {data_dir}` writes it",
-        )
-    return data_dir, manifest
-
-
-def default_system_name(system: Mapping[str, Any]) -> str:
-    """A name from the hardware, such as `8xH100` or `2cpu`, where the user gave none."""
-    hardware = system["hardware"]
-    if hardware["accelerators"]:
-        first = hardware["accelerators"][0]
-        return f"{first['count']}x{first['model'].replace(' ', '-')}"
-    return f"{hardware['processor']['cpus']}cpu-{hardware['processor']['architecture']}"
+def _asked(request: Request) -> tuple[Configuration, Mapping[str, Any]]:
+    """The preset with what `request` changes in it, and those changes; nothing is checked."""
+    changes: Mapping[str, Any] = requested_changes(request.options, request.settings)
+    if request.tuning:
+        changes = load_tuning(request.tuning).changes(changes)
+    return load_preset(request.preset or DEFAULT).with_overrides(changes), changes
 
 
 def _check_counts_only_in_practice(
     request: Request, configuration: Configuration, benchmark: Benchmark
 ) -> None:
+    if request.runs is not None and request.runs < 1:
+        raise FourminError(f"--runs {request.runs}: a campaign has at least one run")
     if request.practice:
         return
     only_in_practice = {
@@ -294,109 +215,49 @@ def _check_counts_only_in_practice(
             )
 
 
-def missing_requirements(
-    configuration: Configuration,
-    benchmark: Benchmark,
-    data_dir: Path | None,
-    launcher: str = "auto",
-    survey: Survey | None = None,
-) -> list[FourminError]:
-    """Everything that a run of `configuration` needs and that is missing where it would run."""
-    return [
-        *_missing_packages(configuration, survey),
-        *_missing_data(benchmark, data_dir),
-        *_missing_nodes(configuration, launcher),
-        *_missing_gpus(configuration, usable_gpus() if survey is None else survey.gpus),
-    ]
+def _against_new(
+    wanted: New, place: Place, benchmark: Benchmark, data: Data | None
+) -> Iterator[FourminError]:
+    """Why the campaign could not be registered."""
+    if place.files:
+        yield from _raised(lambda: require_writable(wanted.results, "results folder"))
+    if data is not None and not wanted.request.practice:
+        yield from other_dataset(data, benchmark)
 
 
-def _check_requirements(
-    configuration: Configuration,
-    benchmark: Benchmark,
-    data_dir: Path | None,
-    launcher: str,
-    survey: Survey | None,
-) -> None:
-    """Raise one FourminError that names everything that is missing here."""
-    missing = missing_requirements(configuration, benchmark, data_dir, launcher, survey)
-    if len(missing) == 1:
-        raise missing[0]
-    if missing:
-        raise FourminError(
-            f"{len(missing)} things are missing for preset {configuration.preset} here",
-            "\n".join(": ".join(filter(None, (one.what, one.why))) for one in missing),
-            "\n".join(one.next_step for one in missing),
+def _against_existing(
+    wanted: Existing, place: Place, system: Mapping[str, Any] | None, data: Data | None
+) -> Iterator[FourminError]:
+    """Why the campaign could not go on; elsewhere its package, data and merge may be others."""
+    campaign = wanted.campaign
+    if not place.files and not campaign.closed:
+        return
+    yield from against_going_on(campaign, system, data)
+    yield from _raised(lambda: require_writable(wanted.folder, "campaign's folder"))
+    if not campaign.has_seeds and not campaign.closed:
+        yield from _raised(lambda: registering_commit(campaign, wanted.base))
+
+
+def _against_staging(stage: Path, wanted: Wanted, data: Data | None) -> Iterator[FourminError]:
+    digest = wanted.campaign.digest if isinstance(wanted, Existing) else ""
+    if data is None:
+        yield from _raised(lambda: require_writable(stage, "staging folder"))
+    else:
+        yield from _raised(lambda: require_room(stage, data.manifest, digest))
+
+
+def _against_submitting(submission: Submission) -> Iterator[FourminError]:
+    kind = kind_of(submission.launcher)
+    if kind.program and shutil.which(kind.program) is None:
+        yield FourminError(
+            f"{kind.program} is not on PATH", next_step=f"load {kind.title}'s module"
         )
+    yield from _raised(submission.describe)
 
 
-def _missing_packages(configuration: Configuration, survey: Survey | None) -> list[FourminError]:
-    needed = ["torch", "numpy", "dali" if configuration.loader == "dali" else "torchvision"]
-    version = survey.system["software"].get if survey else installed_version
-    missing = [name for name in needed if version(name) is None]
-    if not missing:
-        return []
-    return [
-        FourminError(
-            f"training needs {', '.join(missing)}, not installed "
-            + ("where the workers run" if survey else "here"),
-            "the plain installation validates and reports only",
-            "pip install 'fourmin[train]'",
-        )
-    ]
-
-
-def _missing_data(benchmark: Benchmark, data_dir: Path | None) -> list[FourminError]:
-    made = ON_DEMAND.get(benchmark.dataset["name"])
-    if data_dir is None and made is not None:
-        error = made.missing()
-        return [] if error is None else [error]
+def _raised(check: Callable[[], object]) -> Iterator[FourminError]:
+    """The FourminError that `check` raises, if it does."""
     try:
-        locate_data(benchmark, data_dir)
+        check()
     except FourminError as error:
-        return [error]
-    return []
-
-
-def _missing_nodes(configuration: Configuration, launcher: str) -> list[FourminError]:
-    if configuration.nodes == 1 or launcher not in ONE_NODE_LAUNCHERS:
-        return []
-    reaching = [name for name in LAUNCHER_NAMES if name not in ONE_NODE_LAUNCHERS]
-    remedies = [f"--launcher {' or '.join(reaching)}"]
-    one_node = _same_batch_on_one_node(configuration)
-    if one_node:
-        remedies.append(f"this node alone, with the same batch and batch statistics: {one_node}")
-    return [
-        FourminError(
-            f"{configuration.nodes} nodes need a launcher that reaches other nodes",
-            f"launcher {launcher} starts workers on this node only",
-            "; or ".join(remedies) or "--nodes 1",
-        )
-    ]
-
-
-def _same_batch_on_one_node(configuration: Configuration) -> str:
-    """Options for one node of the preset's kind that keep what training computes, or ''.
-
-    Each worker takes the images that share batch statistics in the preset, so often that they
-    make the global batch.
-    """
-    shared = configuration.local_batch_size * configuration.bn_span
-    steps, rest = divmod(configuration.global_batch_size, configuration.procs_per_node * shared)
-    if rest or not steps:
-        return ""
-    options = f"--nodes 1 --set gradient_accumulation_steps={steps}"
-    return options if configuration.bn_span == 1 else f"{options} --set bn_span=1"
-
-
-def _missing_gpus(configuration: Configuration, gpus: int) -> list[FourminError]:
-    if configuration.device != "cuda" or configuration.procs_per_node <= gpus:
-        return []
-    return [
-        FourminError(
-            f"{configuration.procs_per_node} workers a node on GPUs, but {gpus} can be used here",
-            "each worker needs a GPU of its own",
-            f"--procs-per-node {gpus}"
-            if gpus
-            else "a machine with NVIDIA GPUs; or --set device=cpu, for practice",
-        )
-    ]
+        yield error

@@ -33,6 +33,16 @@ class Publication:
     files: Mapping[Path, bytes]
     private: tuple[str, ...]
 
+    def require_impersonal(self) -> None:
+        """Raise FourminError where something would identify a host or a user."""
+        if self.private:
+            raise FourminError(
+                "something in these files names this host or its user",
+                "\n".join(self.private[:10]),
+                "files with a hash in the ledger cannot be changed: run another campaign, or "
+                "publish it as it is with --allow-private",
+            )
+
 
 def place_of(plan: Mapping[str, Any]) -> Path:
     """`<submitter>/<system>/<benchmark>` of a plan, below the submissions folder.

@@ -32,33 +32,19 @@ def audit(
     Exit code 0: nothing differs; 1: something does; 2: it could not be done here.
     """
     import json
-    import os
 
-    from fourmin.base.errors import FourminError
     from fourmin.base.text import printable
-    from fourmin.campaign.audit import audit_run, replayable
-    from fourmin.campaign.prepare import locate_checked_data
+    from fourmin.campaign.audit import prepare_audit
     from fourmin.cli.output import stderr, stdout
-    from fourmin.launch import load_launcher
-    from fourmin.rules.engine import load_campaign
-    from fourmin.system.hardware import usable_gpus
 
-    view = load_campaign(campaign)
-    chosen = next((one for one in view.runs if one.number == run), None)
-    if view.plan is None or chosen is None or chosen.configuration is None:
-        raise FourminError(
-            f"no run {run} in {campaign} that could be replayed",
-            next_step=f"`fourmin validate {campaign}` says what is wrong",
-        )
-    found, manifest = locate_checked_data(view.plan, data_dir)
-    cores = len(os.sched_getaffinity(0))
-    replay = replayable(chosen.configuration, usable_gpus(), cores, steps)
+    prepared = prepare_audit(campaign, run, data_dir, steps)
+    replay = prepared.configuration
     stderr().print(
         f"replaying {replay.max_steps} steps of {replay.global_batch_size} images of "
         f"{replay.image_size} x {replay.image_size} ({replay.model}, {replay.workers} worker(s), "
         f"{replay.device}, {replay.precision})"
     )
-    outcome = audit_run(chosen.facts, replay, found, manifest, load_launcher("local"))
+    outcome = prepared.replay()
     console = stdout()
     if as_json:
         console.print(json.dumps(outcome.to_json()))

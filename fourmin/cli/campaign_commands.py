@@ -15,7 +15,7 @@ SUBMISSIONS = Path("submissions")
 def register(
     preset: options.Preset,
     submitter: Annotated[str, typer.Option(help="Who submits.")],
-    system: options.System = "",
+    system: options.System = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
     procs_per_node: options.ProcsPerNode = None,
     settings: options.Settings = None,
@@ -28,10 +28,10 @@ def register(
 
     When it is merged, `fourmin run --campaign PATH` assigns the seeds from that merge and runs it.
     """
-    from fourmin.campaign.prepare import Request, prepare
-    from fourmin.campaign.publish import place_of
+    from fourmin.campaign.placement import Placement
+    from fourmin.campaign.registration import register as register_plan
+    from fourmin.campaign.request import Request
     from fourmin.cli.output import stdout
-    from fourmin.ledger.campaign import Campaign
 
     request = Request(
         preset=preset,
@@ -39,15 +39,12 @@ def register(
         settings=tuple(settings or ()),
         submitter=submitter,
         system_name=system,
-        data_dir=data_dir,
         results_dir=into,
     )
-    plan = prepare(request).plan
-    place = place_of(plan.to_json(0))
-    campaign = Campaign.register(into / place, plan)
+    folder = register_plan(request, Placement(data_dir=data_dir))
     console = stdout()
-    console.print(f"registered {campaign.folder}")
-    console.print("next: commit and merge it, then: fourmin run --campaign " + str(campaign.folder))
+    console.print(f"registered {folder}")
+    console.print(f"next: commit and merge it, then: fourmin run --campaign {folder}")
 
 
 def abandon(
@@ -55,19 +52,10 @@ def abandon(
     reason: Annotated[str, typer.Option(help="Why; it is published.")] = "no reason given",
 ) -> None:
     """Give a campaign up, visibly: its ledger says so, and it counts as failed."""
-    from fourmin.base.errors import FourminError
+    from fourmin.campaign import registration
     from fourmin.cli.output import stdout
-    from fourmin.ledger.campaign import Campaign, require_campaign
-    from fourmin.ledger.lock import CampaignLock
 
-    require_campaign(campaign)
-    with CampaignLock(campaign):
-        opened = Campaign.reopen(campaign)
-        if opened.closed:
-            raise FourminError(
-                f"the campaign {campaign} has ended already", "nothing can be added to its ledger"
-            )
-        opened.abandon(reason)
+    registration.abandon(campaign, reason)
     stdout().print(f"abandoned {campaign}; it stays visible and counts as failed")
 
 
@@ -87,7 +75,6 @@ def submit(
 
     Everything that will be published is listed. A campaign that does not validate is refused.
     """
-    from fourmin.base.errors import FourminError
     from fourmin.base.text import printable
     from fourmin.campaign.publish import prepare_publication, publish
     from fourmin.cli.output import stdout
@@ -97,13 +84,8 @@ def submit(
     console.print(f"to be published below {into}:")
     for name, data in sorted(publication.files.items()):
         console.print(f"  {printable(name)}  {len(data):,} bytes")
-    if publication.private and not allow_private:
-        raise FourminError(
-            "something in these files names this host or its user",
-            "\n".join(publication.private[:10]),
-            "files with a hash in the ledger cannot be changed: run another campaign, or publish "
-            "it as it is with --allow-private",
-        )
+    if not allow_private:
+        publication.require_impersonal()
     if dry_run:
         console.print("nothing was written (--dry-run)")
         return

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-Preset = Annotated[str, typer.Option(help="What to train; see `fourmin presets`.")]
+_PRESET = typer.Option(help="What to train; see `fourmin presets`.")
+Preset = Annotated[str, _PRESET]
+AnyPreset = Annotated[str | None, _PRESET]
 ProcsPerNode = Annotated[int | None, typer.Option(help="Worker processes on each node.")]
 Precision = Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")]
 DataDir = Annotated[
@@ -30,4 +32,4 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one field of the configuration."),
 ]
-System = Annotated[str, typer.Option(help="The system's name; default: its hardware.")]
+System = Annotated[str | None, typer.Option(help="The system's name; default: its hardware.")]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,14 +13,12 @@ from fourmin.cli import options
 
 if TYPE_CHECKING:
     from fourmin.campaign.events import Observer
-    from fourmin.campaign.placement import Placement
-    from fourmin.campaign.prepare import Request
+    from fourmin.campaign.prepare import Prepared
     from fourmin.cli.display import Display
-    from fourmin.launch import Choice
 
 
 def run(
-    preset: options.Preset = "digits",
+    preset: options.AnyPreset = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
     procs_per_node: options.ProcsPerNode = None,
     precision: options.Precision = None,
@@ -73,11 +69,11 @@ def run(
         typer.Option(min=0, max=2**32 - 1, help="Seed of the first run; only with --practice."),
     ] = None,
     settings: options.Settings = None,
-    results_dir: Annotated[Path, typer.Option(help="Where campaigns are written.")] = Path(
-        "results"
-    ),
-    submitter: Annotated[str, typer.Option(help="Who submits.")] = "self",
-    system: options.System = "",
+    results_dir: Annotated[
+        Path | None, typer.Option(help="Where campaigns are written. [default: results]")
+    ] = None,
+    submitter: Annotated[str | None, typer.Option(help="Who submits. [default: self]")] = None,
+    system: options.System = None,
     practice: Annotated[
         bool, typer.Option("--practice", help="A campaign that never counts.")
     ] = False,
@@ -118,21 +114,18 @@ def run(
 
     Without options it runs the preset `digits`, which needs nothing but this machine.
     """
+    import json
+    from contextlib import closing
+
+    from fourmin.campaign.describe import plan_json, plan_lines
+    from fourmin.campaign.events import Note, Observers
     from fourmin.campaign.placement import Placement
-    from fourmin.campaign.prepare import Request
+    from fourmin.campaign.prepare import prepare
+    from fourmin.campaign.request import Request, choose_campaign
     from fourmin.cli.display import choose_display
+    from fourmin.cli.output import stdout
     from fourmin.launch.site import load_site
 
-    placement = Placement(
-        launcher=launcher,
-        site=load_site(site).with_slurm(
-            partition=partition, account=account, time_limit=time_limit, directives=directives
-        ),
-        site_file=site,
-        address=address,
-        runs_per_job=runs_per_job,
-        max_restarts=max_restarts,
-    )
     request = Request(
         preset=preset,
         options={
@@ -150,120 +143,87 @@ def run(
         practice=practice,
         runs=runs,
         seed=seed,
-        data_dir=data_dir,
         results_dir=results_dir,
         submitter=submitter,
         system_name=system,
         tuning=tuning,
-        stage=stage,
     )
-    existing = registered or resume or _named_in(campaign_file)
-    if dry_run:
-        from fourmin.cli.dry_run import describe
-
-        describe(request, existing, placement, as_json=json_lines)
-        return
+    wanted = choose_campaign(
+        request, resume=resume, registered=registered, base=base, campaign_file=campaign_file
+    )
+    placement = Placement(
+        data_dir=data_dir,
+        stage=stage,
+        launcher=launcher,
+        site=load_site(site),
+        site_file=site,
+        job_options={
+            "partition": partition,
+            "account": account,
+            "time_limit": time_limit,
+            "directives": directives,
+        },
+        address=address,
+        runs_per_job=runs_per_job,
+        max_restarts=max_restarts,
+    )
     display = choose_display(as_json=json_lines, quiet=quiet)
-    watchers: list[Observer] = [display]
-    if tensorboard is not None:
-        from fourmin.cli.tensorboard import TensorBoard
+    with closing(prepare(wanted, placement, lambda text: display.take(Note(text)))) as prepared:
+        if dry_run:
+            # As every other command: a reader may go away.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            plan = [json.dumps(plan_json(prepared))] if json_lines else plan_lines(prepared)
+            for line in plan:
+                stdout().print(line)
+        prepared.require()
+        if dry_run:
+            return
+        watchers: list[Observer] = [display]
+        if tensorboard is not None:
+            from fourmin.cli.tensorboard import TensorBoard
 
-        watchers.append(TensorBoard(tensorboard))
-    _run(request, existing, base, placement, campaign_file, display, watchers)
-
-
-def _named_in(campaign_file: Path | None) -> Path | None:
-    """The campaign that a job before this one registered."""
-    if campaign_file is None or not campaign_file.is_file():
-        return None
-    return Path(campaign_file.read_text().strip())
+            watchers.append(TensorBoard(tensorboard))
+        if launcher == "auto":
+            chosen = f"launcher {prepared.choice.name}: {prepared.choice.reason}"
+            display.take(Note(chosen))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        folder = _run(prepared, campaign_file, display, Observers(*watchers))
+    if folder is not None:
+        _close(folder, display)
 
 
 def _run(
-    request: Request,
-    existing: Path | None,
-    base: str | None,
-    placement: Placement,
-    campaign_file: Path | None,
-    display: Display,
-    watchers: Sequence[Observer],
-) -> None:
-    from fourmin.campaign.placement import campaign_configuration
-    from fourmin.launch import KUBERNETES, choose_launcher
-
-    configuration = campaign_configuration(request, existing, placement)
-    choice = choose_launcher(placement.launcher, configuration.nodes)
-    request = dataclasses.replace(request, launcher=choice.name)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if choice.submits:
-        from fourmin.campaign.events import Observers
-        from fourmin.campaign.jobs import run_in_jobs
-
-        submission = placement.submission(request, existing, base, configuration)
-        placement.tell(choice, display)
-        with display:
-            folder = run_in_jobs(submission, Observers(*watchers))
-        _close(folder, display)
-    elif choice.name == KUBERNETES:
-        from fourmin.cli.trainjob import write_trainjob
-
-        write_trainjob(placement, request, existing, base, configuration)
-    else:
-        _execute(request, existing, base, placement, choice, campaign_file, display, watchers)
-
-
-def _execute(
-    request: Request,
-    existing: Path | None,
-    base: str | None,
-    placement: Placement,
-    choice: Choice,
-    campaign_file: Path | None,
-    display: Display,
-    watchers: Sequence[Observer],
-) -> None:
-    from contextlib import closing
-
-    from fourmin.base.files import write_durably
-    from fourmin.campaign.events import Note, Observers
+    prepared: Prepared, campaign_file: Path | None, display: Display, observer: Observer
+) -> Path | None:
+    """The folder of the campaign where it has ended."""
+    from fourmin.campaign.events import Note
     from fourmin.campaign.execute import execute
-    from fourmin.campaign.prepare import go_on, prepare
-    from fourmin.ledger.campaign import Campaign, require_campaign
-    from fourmin.ledger.lock import CampaignLock
+    from fourmin.campaign.jobs import run_in_jobs
+    from fourmin.campaign.registration import opened
+    from fourmin.cli.output import stdout
 
-    with closing(placement.load(choice.name, display)) as launcher:
-        survey = launcher.survey()
-        if existing is None:
-            prepared = prepare(request, survey)
-            folder = Campaign.create(request.results_dir, prepared.plan).folder
-            if campaign_file is not None:
-                campaign_file.parent.mkdir(parents=True, exist_ok=True)
-                write_durably(campaign_file, f"{folder.absolute()}\n".encode())
-        else:
-            folder = existing
-            require_campaign(folder)
-        with CampaignLock(folder):
-            if existing is None:
-                campaign, materials = Campaign(folder), prepared.materials
-            else:
-                campaign, materials = go_on(
-                    folder, request.data_dir, base, request.stage, request.launcher, survey
-                )
-            placement.tell(choice, display)
-            with display:
-                observer = Observers(*watchers)
-                summary = execute(
-                    campaign,
-                    materials,
-                    launcher,
-                    observer,
-                    placement.max_restarts,
-                    placement.runs_per_job,
-                )
+    if prepared.submission is not None:
+        with display:
+            left = run_in_jobs(prepared.submission, observer)
+        if isinstance(left, str):
+            stdout().print(left)
+            return None
+        return left
+    assert prepared.launcher is not None
+    placement = prepared.placement
+    with opened(prepared, campaign_file) as (campaign, materials), display:
+        summary = execute(
+            campaign,
+            materials,
+            prepared.launcher,
+            observer,
+            placement.max_restarts,
+            placement.runs_per_job,
+        )
     if summary is None:
-        display.take(Note(f"more runs remain: fourmin run --resume {folder}"))
-        return
-    _close(folder, display)
+        display.take(Note(f"more runs remain: fourmin run --resume {campaign.folder}"))
+        return None
+    return campaign.folder
 
 
 def _close(folder: Path, display: Display) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import ensure_writable_folder
+from fourmin.base.files import require_writable
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
 from fourmin.datasets.shards import INDEX_NAME, ShardIndex, holds_shards
 
@@ -39,11 +39,11 @@ def require_room(stage: Path, manifest: Manifest, campaign: str = "") -> None:
 
     What a killed run of `campaign` left there makes room for the next one.
     """
-    ensure_writable_folder(stage, "staging folder")
+    there = require_writable(stage, "staging folder")
     if campaign and left_behind(stage, campaign):
         return
     needed = sum(sum(manifest.split(name).sizes) for name in SPLITS)
-    free = shutil.disk_usage(stage).free
+    free = shutil.disk_usage(there).free
     if needed > free:
         raise FourminError(
             f"there is no room for the dataset in {stage}",

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.campaign.prepare import missing_requirements
-from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
+from fourmin.campaign.requirements import Place, look_for_data, missing, other_dataset
 from fourmin.datasets.on_demand import ON_DEMAND
-from fourmin.datasets.report import compare_with_benchmark
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import PRESETS, load_preset
 from fourmin.ruleset import Benchmark, load_ruleset
@@ -37,10 +35,7 @@ class PresetCheck:
             "name": self.name,
             "can_run": self.can_run,
             "how": self.how,
-            "missing": [
-                {"what": one.what, "why": one.why, "next_step": one.next_step}
-                for one in self.missing
-            ],
+            "missing": [one.to_json() for one in self.missing],
         }
 
 
@@ -62,32 +57,13 @@ def _missing(
         configuration.check()
     except FourminError as error:
         yield error
-    other = _other_images(benchmark, data_dir)
-    if other is not None and benchmark.dataset["name"] in ON_DEMAND:
-        other = data_dir = None  # what fourmin makes itself needs no folder
-    yield from missing_requirements(configuration, benchmark, data_dir)
-    if other is not None:
-        yield other
-
-
-def _other_images(benchmark: Benchmark, data_dir: Path | None) -> FourminError | None:
-    """Why the images in `data_dir` are not the benchmark's; None where they are, or where there
-    is no manifest that could tell.
-    """
-    if data_dir is None or not (data_dir / MANIFEST_NAME).is_file():
-        return None
-    try:
-        manifest = Manifest.load(data_dir / MANIFEST_NAME)
-    except FourminError as error:
-        return error
-    differences = compare_with_benchmark(manifest, benchmark.dataset)
-    if not differences:
-        return None
-    return FourminError(
-        f"{data_dir} is not the dataset of benchmark {benchmark.name}",
-        "; ".join(differences),
-        f"--data-dir with {benchmark.dataset['source']}; or --practice, which never counts",
-    )
+    place = Place.seen()
+    data, without_data = look_for_data(benchmark, place, data_dir)
+    other = [] if data is None else list(other_dataset(data, benchmark))
+    if other and benchmark.dataset["name"] in ON_DEMAND:
+        # What fourmin makes itself needs no folder.
+        other, (_, without_data) = [], look_for_data(benchmark, place, None)
+    yield from (*missing(configuration, place), *without_data, *other)
 
 
 def _how(configuration: Configuration) -> str:

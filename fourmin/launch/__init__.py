@@ -1,36 +1,28 @@
 """Launchers: they place and start workers, and know nothing of what the workers do.
 
-A lazy map from name to module; every launcher is a class with the shape of `Launcher`. Where
-the workers of a run live is the launcher's business alone: a `Launched` run speaks through the
-same queue of messages whether its workers are on this machine or on 256 nodes.
+Every launcher is a class with the shape of `Launcher`, named in `registry`. Where the workers of a
+run live is the launcher's business alone: a `Launched` run speaks through the same queue of
+messages whether its workers are on this machine or on 256 nodes. Where a cluster stands between,
+a `Submitter` first sends the command itself there.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import queue
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, cast
 
-from fourmin.base.errors import FourminError, list_names
 from fourmin.launch.control import Message
 from fourmin.launch.job import Job
+from fourmin.launch.registry import LAUNCHERS, imported, kind_of
 from fourmin.launch.site import Site
+from fourmin.launch.submit import JobState
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.survey import Survey
-
-_LAUNCHERS = {
-    "local": "fourmin.launch.local:LocalLauncher",
-    "torchrun": "fourmin.launch.torchrun:TorchrunLauncher",
-    "slurm": "fourmin.launch.slurm:SlurmLauncher",
-}
-KUBERNETES = "kubernetes"
-"""Starts nothing from here: `fourmin.launch.kubernetes` writes what a cluster starts."""
-
-LAUNCHER_NAMES = ("auto", *_LAUNCHERS, KUBERNETES)
 
 
 class Launched(Protocol):
@@ -58,14 +50,61 @@ class Launcher(Protocol):
     def describe(self, configuration: Configuration) -> str:
         """What `start` would run, as text for a shell."""
 
-    def survey(self) -> Survey | None:
-        """What a node has where the workers run; None where that is this Python, here."""
+    def survey(self, nodes: int) -> Survey | None:
+        """What a node has where the workers run; None where that is this Python, here.
+
+        Raises FourminError where so many nodes cannot be had, or none answers.
+        """
 
     def start(self, job: Job) -> Launched:
         """Start all workers of `job`. Raises FourminError where a node is not fit for it."""
 
     def close(self) -> None:
         """Let go of the nodes; no further run follows."""
+
+
+class Submitted(Protocol):
+    """A job of a cluster, in which `fourmin run` runs."""
+
+    name: str
+    """What messages call it, such as `Slurm job 7`."""
+
+    def ask_soon(self) -> None:
+        """The command in it has printed its last line: its state is asked for at the next look."""
+
+    def follow(self) -> Iterator[bytes | JobState]:
+        """Whole lines that it prints, and each state that it takes, until it is over."""
+
+    def cancel(self) -> None:
+        """End it, the command in it as by Ctrl-C where that runs."""
+
+    def errors(self) -> list[str]:
+        """The last lines that the command in it said on standard error."""
+
+
+class Submitter(Protocol):
+    """Sends `fourmin run` to a cluster. It is made from the site's settings."""
+
+    root: Path
+    """Where relative paths of that command lie."""
+    files_here: bool
+    """Whether its files are those of this host."""
+    gpus_per_node: int | None
+    """How many a node has; None where the site does not say."""
+
+    def describe(self, configuration: Configuration, options: Sequence[str], folder: Path) -> str:
+        """What `submit` sends: `fourmin run` with `options`, the job's files in `folder`.
+
+        Raises FourminError for what the cluster could not take.
+        """
+
+    def submit(
+        self, configuration: Configuration, options: Sequence[str], folder: Path
+    ) -> Submitted | str:
+        """Send it. Text instead of a job says what the user is to do, and nobody can follow it.
+
+        Raises FourminError with the cluster's own words where it does not take it.
+        """
 
 
 @dataclass(frozen=True)
@@ -80,16 +119,18 @@ class Surroundings:
     """The TCP port there; 0: any that is free."""
 
 
-def load_launcher(name: str, surroundings: Surroundings | None = None) -> Launcher:
-    """The launcher of a name. Raises FourminError for unknown names."""
-    target = _LAUNCHERS.get(name)
-    if target is None:
-        raise _unknown(name)
-    module, _, attribute = target.partition(":")
-    return cast(
-        Launcher,
-        getattr(importlib.import_module(module), attribute)(surroundings or Surroundings()),
-    )
+def load_launcher(name: str, surroundings: Surroundings | None = None) -> Launcher | None:
+    """The launcher of a name; None where no workers are started from here.
+
+    Raises FourminError for unknown names.
+    """
+    target = kind_of(name).starts
+    return cast(Launcher, imported(target)(surroundings or Surroundings())) if target else None
+
+
+def load_submitter(name: str, site: Site) -> Submitter:
+    """What sends the command to the cluster of a launcher that submits."""
+    return cast(Submitter, imported(kind_of(name).submits)(site))
 
 
 @dataclass(frozen=True)
@@ -109,17 +150,15 @@ def choose_launcher(
     Raises FourminError for an unknown name.
     """
     variables = os.environ if environment is None else environment
-    job = variables.get("SLURM_JOB_ID")
-    if wanted == "auto":
-        if job:
-            return Choice("slurm", f"inside Slurm job {job}", submits=False)
-        if nodes > 1 and shutil.which("sbatch", path=variables.get("PATH")):
-            return Choice("slurm", f"{nodes} nodes, and sbatch is here", submits=True)
-        return Choice("local", "this machine", submits=False)
-    if wanted not in LAUNCHER_NAMES:
-        raise _unknown(wanted)
-    return Choice(wanted, "as asked for", submits=wanted == "slurm" and not job)
-
-
-def _unknown(name: str) -> FourminError:
-    return FourminError(f"no launcher {name!r}", next_step=f"known: {list_names(LAUNCHER_NAMES)}")
+    if wanted != "auto":
+        kind = kind_of(wanted)
+        inside = kind.inside in variables
+        return Choice(wanted, "as asked for", submits=bool(kind.submits) and not inside)
+    for name, kind in LAUNCHERS.items():
+        if kind.inside in variables:
+            reason = f"inside {kind.title} job {variables[kind.inside]}"
+            return Choice(name, reason, submits=False)
+    for name, kind in LAUNCHERS.items():
+        if nodes > 1 and kind.program and shutil.which(kind.program, path=variables.get("PATH")):
+            return Choice(name, f"{nodes} nodes, and {kind.program} is here", submits=True)
+    return Choice("local", "this machine", submits=False)

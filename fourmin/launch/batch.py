@@ -14,11 +14,10 @@ from pathlib import Path
 
 from fourmin.base.errors import FourminError
 from fourmin.launch.site import Site
+from fourmin.launch.slurm import SlurmSite
 from fourmin.recipe.configuration import Configuration
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,=+@%^~-]+")
-CAMPAIGN_POINTER = "campaign"
-"""The file in a job's folder that names the campaign, once it is registered."""
 
 
 def batch_script(
@@ -33,7 +32,7 @@ def batch_script(
     What it prints goes to `<job>.out` and `<job>.err` in `folder`. Raises FourminError for a
     value that sbatch could not take as it is.
     """
-    slurm = site.slurm
+    slurm = site.section(SlurmSite)
     options = [
         f"--job-name=fourmin-{configuration.preset}",
         f"--nodes={configuration.nodes}",

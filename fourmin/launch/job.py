@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from fourmin.recipe.configuration import Configuration
 
 JOB_VARIABLE = "FOURMIN_JOB"
+_COMPLETE = re.compile(r"epoch-([1-9][0-9]{0,8})\Z")
 _PATHS = ("data_dir", "manifest", "events_log", "checkpoints", "control_socket", "scratch")
 
 
@@ -90,3 +92,14 @@ class Job:
     def with_clocks(self, clocks: Mapping[str, Any]) -> Job:
         """The same job with what was measured of the nodes' clocks."""
         return dataclasses.replace(self, clocks=clocks)
+
+
+def checkpoint_name(epoch: int) -> str:
+    """The name of the folder with the checkpoint after `epoch`."""
+    return f"epoch-{epoch}"
+
+
+def complete_checkpoints(folder: Path) -> list[int]:
+    """The epochs after which a complete checkpoint was made, in order."""
+    found = (_COMPLETE.match(path.name) for path in folder.glob("epoch-*"))
+    return sorted(int(match.group(1)) for match in found if match)

@@ -8,8 +8,13 @@ join it. The token by which they know each other is a Secret in the same file.
 from __future__ import annotations
 
 import base64
+import json
+import os
 import re
+import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
@@ -22,6 +27,54 @@ VOLUME = "shared"
 _LONGEST_NAME = 63
 
 
+@dataclass(frozen=True)
+class KubernetesSite:
+    """`[kubernetes]`: what a TrainJob needs to know of the cluster."""
+
+    namespace: str = ""
+    runtime: str = "torch-distributed"
+    image: str = ""
+    gpu_resource: str = "nvidia.com/gpu"
+    cpu: str = ""
+    memory: str = ""
+    claim: str = ""
+    """A PersistentVolumeClaim that all nodes share, for data and results."""
+    mount: str = "/workspace"
+
+
+class TrainJobs:
+    """TrainJobs for a cluster whose shared volume this host need not see."""
+
+    files_here = False
+    gpus_per_node = None
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.root = Path(site.section(KubernetesSite).mount)
+
+    def describe(
+        self,
+        configuration: Configuration,
+        options: Sequence[str],
+        folder: Path,
+        token: str = "TOKEN",
+    ) -> str:
+        """The document. Its names end as the job's folder does."""
+        name = job_name(configuration.preset, folder.name[-6:].lower())
+        return json.dumps(trainjob(configuration, self._site, options, name, token), indent=2)
+
+    def submit(self, configuration: Configuration, options: Sequence[str], folder: Path) -> str:
+        """Write it into this folder, readable by its owner alone: it holds the token."""
+        text = self.describe(configuration, options, folder, secrets.token_hex(16))
+        name = json.loads(text)["items"][0]["metadata"]["name"]
+        path = Path(f"{name}.json")
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text + "\n")
+        shows = f"kubectl logs -f -l jobset.sigs.k8s.io/jobset-name={name} shows its progress"
+        return f"written: {path}\nnext: kubectl create -f {path}; {shows}"
+
+
 def trainjob(
     configuration: Configuration, site: Site, arguments: Sequence[str], name: str, token: str
 ) -> dict[str, Any]:
@@ -29,7 +82,7 @@ def trainjob(
 
     Raises FourminError where the site file lacks what a cluster must be told.
     """
-    cluster = site.kubernetes
+    cluster = site.section(KubernetesSite)
     if not cluster.image or not cluster.claim:
         raise FourminError(
             "a TrainJob needs an image and a volume claim",

@@ -15,14 +15,14 @@ from fourmin.recipe.configuration import Configuration
 class LocalLauncher:
     """One node: `torchrun --standalone`, through the interpreter that runs this command."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: Surroundings | None = None) -> None:
         """It needs nothing from around."""
 
     def describe(self, configuration: Configuration) -> str:
         """The command line that `start` runs."""
         return shlex.join(agent_command(configuration, ["--standalone"]))
 
-    def survey(self) -> None:
+    def survey(self, nodes: int) -> None:
         """This host is one of the nodes."""
 
     def start(self, job: Job) -> LocalWorkers:

@@ -17,6 +17,7 @@ from typing import Any
 
 from fourmin.base.canonical import sha256_hex
 from fourmin.base.errors import FourminError
+from fourmin.base.files import ensure_writable_folder
 from fourmin.datasets.manifest import Manifest
 from fourmin.datasets.staging import require_room
 from fourmin.launch.job import Job
@@ -165,6 +166,7 @@ def _staging_problem(job: Job) -> str:
     if job.stage is None:
         return ""
     try:
+        ensure_writable_folder(job.stage, "staging folder")
         require_room(job.stage, Manifest.load(job.manifest), job.campaign)
     except FourminError as error:
         return f"{error.what}: {error.why}"

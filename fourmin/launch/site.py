@@ -1,9 +1,9 @@
 """What a site says of its cluster, once, in a small TOML file: queues, containers, modules.
 
 Read from `--site FILE`, else FOURMIN_SITE, else fourmin/site.toml below XDG_CONFIG_HOME
-(~/.config). Options of `fourmin run` go over it. None of it can change what training computes,
-so none of it is part of the configuration. The file is the user's own: its `setup` lines are
-shell, everything else is data and quoted as such.
+(~/.config). A section belongs to the launcher of its name, and options of `fourmin run` go over it.
+None of it can change what training computes, so none of it is part of the configuration. The file
+is the user's own: its `setup` lines are shell, everything else is data and quoted as such.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from fourmin.base.errors import FourminError, list_names
 from fourmin.base.files import user_folder
+from fourmin.launch.registry import LAUNCHERS, imported, kind_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -27,29 +28,7 @@ else:
 
 SITE_VARIABLE = "FOURMIN_SITE"
 SITE_FILE = "site.toml"
-
-
-@dataclass(frozen=True)
-class SlurmSite:
-    """`[slurm]`: how jobs are submitted, and how workers are bound inside them."""
-
-    partition: str = ""
-    account: str = ""
-    time_limit: str = ""
-    """As sbatch's --time takes it, such as 04:00:00."""
-    gpus_per_node: int = 0
-    """0: as many as there are workers on a node, where they train on GPUs."""
-    cpus_per_task: int = 0
-    """0: the whole node (--exclusive)."""
-    cpu_bind: str = "none"
-    gpu_bind: str = ""
-    modules: tuple[str, ...] = ()
-    setup: tuple[str, ...] = ()
-    """Lines of shell that run before anything else in a job."""
-    directives: tuple[str, ...] = ()
-    """Further options of sbatch, such as --qos=high."""
-    srun: tuple[str, ...] = ()
-    """Further options of srun, such as --mpi=none."""
+Section = TypeVar("Section")
 
 
 @dataclass(frozen=True)
@@ -66,35 +45,36 @@ class ContainerSite:
 
 
 @dataclass(frozen=True)
-class KubernetesSite:
-    """`[kubernetes]`: what a TrainJob needs to know of the cluster."""
-
-    namespace: str = ""
-    runtime: str = "torch-distributed"
-    image: str = ""
-    gpu_resource: str = "nvidia.com/gpu"
-    cpu: str = ""
-    memory: str = ""
-    claim: str = ""
-    """A PersistentVolumeClaim that all nodes share, for data and results."""
-    mount: str = "/workspace"
-
-
-@dataclass(frozen=True)
 class Site:
     """The whole file. `environment` is set in every job."""
 
-    slurm: SlurmSite = SlurmSite()
+    sections: Mapping[type, Any] = field(default_factory=dict)
+    """Those of the launchers that it has, by their dataclass."""
     container: ContainerSite = ContainerSite()
-    kubernetes: KubernetesSite = KubernetesSite()
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def with_slurm(self, **changes: Any) -> Site:
-        """A copy in which options that were given (not None) go over the file's."""
+    def section(self, kind: type[Section]) -> Section:
+        """A launcher's section; its defaults where the file has none."""
+        return cast(Section, self.sections[kind]) if kind in self.sections else kind()
+
+    def over(self, launcher: str, changes: Mapping[str, Any]) -> Site:
+        """A copy in which what was given (not None) goes over the section of `launcher`.
+
+        Lists are added to the file's. Raises FourminError for what the launcher does not know.
+        """
         given = {name: value for name, value in changes.items() if value is not None}
-        directives = self.slurm.directives + tuple(given.pop("directives", ()))
-        slurm = dataclasses.replace(self.slurm, directives=directives, **given)
-        return dataclasses.replace(self, slurm=slurm)
+        if not given:
+            return self
+        target = kind_of(launcher).section
+        section: Any = self.section(imported(target)) if target else None
+        unknown = [f"--{name.replace('_', '-')}" for name in given if not hasattr(section, name)]
+        if unknown:
+            raise FourminError(f"launcher {launcher} has no use for {', '.join(unknown)}")
+        for name, value in given.items():
+            if isinstance(value, (list, tuple)):
+                given[name] = (*getattr(section, name), *value)
+        changed = {type(section): dataclasses.replace(section, **given)}
+        return dataclasses.replace(self, sections={**self.sections, **changed})
 
 
 def load_site(file: Path | None) -> Site:
@@ -117,13 +97,15 @@ def load_site(file: Path | None) -> Site:
 
 def parse_site(data: Mapping[str, Any], source: str) -> Site:
     """The site that parsed TOML means. Raises FourminError, naming the key and `source`."""
-    parts = {"slurm": SlurmSite, "container": ContainerSite, "kubernetes": KubernetesSite}
-    unknown = sorted(set(data) - {*parts, "environment"})
+    targets = {name: kind.section for name, kind in LAUNCHERS.items() if kind.section}
+    known = ["container", "environment", *targets]
+    unknown = sorted(set(data) - set(known))
     if unknown:
-        raise _wrong(source, f"[{unknown[0]}]", f"known: {list_names([*parts, 'environment'])}")
-    values: dict[str, Any] = {}
-    for name, kind in parts.items():
-        values[name] = _part(kind, data.get(name, {}), name, source)
+        raise _wrong(source, f"[{unknown[0]}]", f"known: {list_names(known)}")
+    sections = {}
+    for name in targets.keys() & data.keys():
+        kind = imported(targets[name])
+        sections[kind] = _part(kind, data[name], name, source)
     environment = data.get("environment", {})
     if not isinstance(environment, dict):
         raise _wrong(source, "environment", "a table of names and texts")
@@ -131,7 +113,8 @@ def parse_site(data: Mapping[str, Any], source: str) -> Site:
         if not (name.isidentifier() and name.isascii() and isinstance(value, str)):
             raise _wrong(source, f"environment.{name}", "a variable's name and a text")
         _check_text(value, f"environment.{name}", source)
-    site = Site(**values, environment=environment)
+    container = _part(ContainerSite, data.get("container", {}), "container", source)
+    site = Site(sections, container, environment)
     if site.container.runtime not in ("", "apptainer", "enroot"):
         raise _wrong(source, "container.runtime", "apptainer or enroot")
     if bool(site.container.runtime) != bool(site.container.image):

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO
 
 from fourmin.base.errors import FourminError
@@ -31,6 +32,29 @@ JOIN_SECONDS = 180.0
 END_SECONDS = 15.0
 
 
+@dataclass(frozen=True)
+class SlurmSite:
+    """`[slurm]`: how jobs are submitted, and how workers are bound inside them."""
+
+    partition: str = ""
+    account: str = ""
+    time_limit: str = ""
+    """As sbatch's --time takes it, such as 04:00:00."""
+    gpus_per_node: int = 0
+    """0: as many as there are workers on a node, where they train on GPUs."""
+    cpus_per_task: int = 0
+    """0: the whole node (--exclusive)."""
+    cpu_bind: str = "none"
+    gpu_bind: str = ""
+    modules: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+    """Lines of shell that run before anything else in a job."""
+    directives: tuple[str, ...] = ()
+    """Further options of sbatch, such as --qos=high."""
+    srun: tuple[str, ...] = ()
+    """Further options of srun, such as --mpi=none."""
+
+
 class SlurmLauncher:
     """One job step a run."""
 
@@ -42,11 +66,9 @@ class SlurmLauncher:
         srun = srun_command(configuration, self._site, ["BATCH-NODE"], "PORT")
         return f"{shlex.join(srun)}\n{describe_agent(configuration)}"
 
-    def survey(self) -> Survey | None:
-        """Ask a node, where workers run in a container or this host is none of the nodes.
-
-        Raises FourminError with what srun said where that fails.
-        """
+    def survey(self, nodes: int) -> Survey | None:
+        """Ask a node, where workers run in a container or this host is none of the nodes."""
+        _allocated(os.environ, nodes)
         if not self._site.container.runtime and "SLURMD_NODENAME" in os.environ:
             return None
         command = [*_on_nodes(1, self._site, gpus=True), "-m", "fourmin.system.survey"]
@@ -144,7 +166,7 @@ def srun_command(
 
 def _on_nodes(nodes: int, site: Site, *, gpus: bool) -> list[str]:
     """The start of a command line: one Python on each of so many nodes, in the site's container."""
-    slurm, container = site.slurm, site.container
+    slurm, container = site.section(SlurmSite), site.container
     command = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
     # Also from within another step, such as an interactive shell's.
     command += ["--overlap", "--export=ALL", "--unbuffered", f"--cpu-bind={slurm.cpu_bind}"]

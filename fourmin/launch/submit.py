@@ -1,4 +1,4 @@
-"""A Slurm job as the command outside sees it: submitted, followed through its files, cancelled.
+"""A cluster's job as the command outside sees it, followed through its files until it is over.
 
 The campaign's writer runs inside the job; nothing here writes to a campaign. The job's standard
 output is followed line by line as it grows.
@@ -6,41 +6,39 @@ output is followed line by line as it grows.
 
 from __future__ import annotations
 
-import re
-import secrets
-import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
+from typing import Literal
 
-from fourmin.base.errors import FourminError
-
-JOBS_FOLDER = ".jobs"
-SCRIPT = "job.sh"
 POLL_SECONDS = 0.5
 ASK_SECONDS = (1.0, 10.0)
-"""How often Slurm is asked, at first and at last."""
+"""How often the cluster is asked, at first and at last."""
 CANCEL_SECONDS = 30.0
-_WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING", "SUSPENDED")
-_RUNNING = ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED")
-_MAY_COME_BACK = ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL")
 COME_BACK_SECONDS = 15.0
+"""How long a job that was lost is waited for."""
+
+Phase = Literal["waiting", "running", "ended", "failed", "lost"]
 
 
 @dataclass(frozen=True)
 class JobState:
-    """What Slurm says of a job."""
+    """What the cluster says of a job, in its own word.
+
+    `phase`: `ended` is well, or nobody knows how; `lost` is one that may be started again.
+    """
 
     name: str
+    phase: Phase
     reason: str = ""
     exit_code: int = 0
 
     @property
     def over(self) -> bool:
         """Whether it will not run (any more)."""
-        return self.name not in (*_WAITING, *_RUNNING)
+        return self.phase not in ("waiting", "running")
 
     @property
     def text(self) -> str:
@@ -48,55 +46,29 @@ class JobState:
         return f"{self.name} ({self.reason})" if self.reason not in ("", "None") else self.name
 
 
-def new_job_folder(results: Path, preset: str) -> Path:
-    """A new folder for a job's script and output, hidden below the results folder."""
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    folder = results / JOBS_FOLDER / f"{preset}-{stamp}-{secrets.token_hex(3)}"
-    folder.mkdir(parents=True)
-    return folder.resolve()
+class FollowedJob(ABC):
+    """One job, whose output grows in `<files>.out` and `<files>.err`."""
 
-
-class SlurmJob:
-    """One submitted job."""
-
-    def __init__(self, number: str, folder: Path) -> None:
-        self.number = number
-        self._folder = folder
+    def __init__(self, name: str, files: Path) -> None:
+        self.name = name
+        self._files = files
         self._offset = 0
         self._next_question = 0.0
 
-    @classmethod
-    def submit(cls, script: str, folder: Path) -> SlurmJob:
-        """Write `script` into `folder` and submit it. Raises FourminError with sbatch's words."""
-        path = folder / SCRIPT
-        path.write_text(script)
-        done = _slurm("sbatch", "--parsable", str(path))
-        number = done.stdout.strip().partition(";")[0]
-        if done.returncode or not number.isdigit():
-            raise FourminError(
-                "Slurm did not take the job",
-                done.stderr.strip() or done.stdout.strip(),
-                f"put it right in the site file or by options; the script is {path}",
-            )
-        return cls(number, folder)
-
+    @abstractmethod
     def state(self) -> JobState:
-        """What Slurm says now; a job that it has forgotten is over."""
-        done = _slurm("scontrol", "--oneliner", "show", "job", self.number)
-        if done.returncode:
-            gone = "Invalid job id" in done.stderr
-            return JobState("FORGOTTEN" if gone else "RUNNING", "" if gone else "no answer")
-        found = dict(re.findall(r"(JobState|Reason|ExitCode)=(\S*)", done.stdout))
-        code, _, number = found.get("ExitCode", "0:0").partition(":")
-        ended_by = int(number) if number.isdigit() else 0
-        return JobState(
-            found.get("JobState", "UNKNOWN").partition("+")[0],
-            found.get("Reason", ""),
-            int(code) if int(code) or not ended_by else 128 + ended_by,
-        )
+        """What the cluster says now; a job that it has forgotten is over."""
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Send the command in the job what Ctrl-C sends, so that it writes down how it ended."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Take the job away."""
 
     def ask_soon(self) -> None:
-        """Ask Slurm at the next look: the job has printed its last line."""
+        """Ask the cluster at the next look: the job has printed its last line."""
         self._next_question = 0.0
 
     def follow(self) -> Iterator[bytes | JobState]:
@@ -117,7 +89,7 @@ class SlurmJob:
                     yield state
                 if state.over:
                     over_since = over_since or time.monotonic()
-                    patience = COME_BACK_SECONDS if state.name in _MAY_COME_BACK else 0.0
+                    patience = COME_BACK_SECONDS if state.phase == "lost" else 0.0
                     if time.monotonic() - over_since >= patience:
                         yield from self._lines()
                         return
@@ -126,20 +98,20 @@ class SlurmJob:
             time.sleep(POLL_SECONDS)
 
     def cancel(self) -> None:
-        """End the job: the command in it as by Ctrl-C, so that it writes down how it ended."""
-        if self.state().name in _RUNNING:
-            _slurm("scancel", "--batch", "--signal=INT", self.number)
+        """End the job: the command in it first, where it runs."""
+        if self.state().phase == "running":
+            self.interrupt()
             deadline = time.monotonic() + CANCEL_SECONDS
             while time.monotonic() < deadline:
                 if self.state().over:
                     return
                 time.sleep(POLL_SECONDS)
-        _slurm("scancel", self.number)
+        self.end()
 
     def errors(self, lines: int = 20) -> list[str]:
         """The last lines of the job's standard error."""
         try:
-            text = (self._folder / f"{self.number}.err").read_text(errors="replace")
+            text = self._files.with_name(f"{self._files.name}.err").read_text(errors="replace")
         except OSError:
             return []
         return text.splitlines()[-lines:]
@@ -148,7 +120,7 @@ class SlurmJob:
         """Whole lines that came since the last call."""
         try:
             # Opened anew each time: that is when NFS looks at the server.
-            with (self._folder / f"{self.number}.out").open("rb") as file:
+            with self._files.with_name(f"{self._files.name}.out").open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
         except OSError:
@@ -156,14 +128,3 @@ class SlurmJob:
         whole = data[: data.rfind(b"\n") + 1]
         self._offset += len(whole)
         return whole.splitlines()
-
-
-def _slurm(*command: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    except FileNotFoundError:
-        raise FourminError(
-            f"{command[0]} is not on PATH", next_step="load Slurm's module"
-        ) from None
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 1, "", "no answer within 60 s")

@@ -39,7 +39,7 @@ class TorchrunLauncher:
         commands = self._commands(configuration.nodes, "PORT", "TOKEN")
         return "\n".join([*commands, describe_agent(configuration)])
 
-    def survey(self) -> None:
+    def survey(self, nodes: int) -> None:
         """This host is one of the nodes."""
 
     def start(self, job: Job) -> NodesRun:

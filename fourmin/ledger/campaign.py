@@ -117,7 +117,9 @@ class Campaign:
             plan: Any = loads_strict(plan_bytes)
             self.plan: Mapping[str, Any] = plan
             self.configuration = Configuration.from_json(self.plan["configuration"])
-            self.entries, problems = chain.parse(ledger_bytes)
+            # A last line without its end was never durable; `reopen` drops it.
+            whole = ledger_bytes[: ledger_bytes.rfind(b"\n") + 1]
+            self.entries, problems = chain.parse(whole)
             self.practice = bool(self.plan["practice"])
             self.benchmark = str(self.plan["benchmark"])
         except (OSError, ValueError, KeyError, TypeError, FourminError) as error:

@@ -24,6 +24,12 @@ def _fast_step(config: Configuration) -> None:
             f"this run is {config.precision} on {config.device}",
             "--set step=eager",
         )
+    if config.step == "fast" and config.bn_span > 1:
+        raise FourminError(
+            "the fast step shares no batch statistics between workers",
+            f"bn_span={config.bn_span} asks for them",
+            "--set step=eager, or --set bn_span=1",
+        )
 
 
 def _precision(config: Configuration) -> None:

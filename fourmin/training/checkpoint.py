@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 
 from fourmin.base.files import sync_folder
-from fourmin.launch.restart import checkpoint_name, complete_checkpoints
+from fourmin.launch.job import checkpoint_name, complete_checkpoints
 from fourmin.training.state import State
 
 # One rank writes and reads alone, as it is told to; torch wonders each time.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
-from fourmin.launch.restart import checkpoint_name
+from fourmin.launch.job import checkpoint_name
 from fourmin.log import keys
 from fourmin.log.writer import RunLog
 from fourmin.training.comm.process_group import WorkerPlace

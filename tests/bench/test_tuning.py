@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourmin.base.errors import FourminError
-from fourmin.campaign.prepare import Request, resolve_configuration
+from fourmin.campaign.prepare import resolve_configuration
+from fourmin.campaign.request import Request
 from fourmin.recipe.configuration import ALLREDUCES
 from fourmin.recipe.tuning import (
     CANDIDATES,

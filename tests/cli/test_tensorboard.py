@@ -25,7 +25,7 @@ TAGS = {
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs a short practice campaign with acting workers; its output."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("fourmin.launch.load_launcher", lambda *_: ActingLauncher())
+    monkeypatch.setattr("fourmin.campaign.prepare.load_launcher", lambda *_: ActingLauncher())
 
     def start(*arguments: str) -> Result:
         return CliRunner().invoke(

@@ -74,9 +74,11 @@ def test_slurm_accepts_the_256_node_script(cluster: Cluster, tmp_path: Path) -> 
         [sys.executable, "-m", "fourmin", "run", "--dry-run", "--json", *options, "--directive",
          "--comment=two words", "--site", "site.toml"],
         env=environment(cluster, tmp_path), cwd=tmp_path, capture_output=True, text=True,
-        check=True,
+        check=False,
     )  # fmt: skip
+    assert done.returncode == 2
     told = json.loads(done.stdout)
+    assert [one["why"] for one in told["refused"]] == ["no --data-dir was given"]
     assert told["launcher"] == "slurm"
     assert "srun --nodes=256" in told["command"]
     (tmp_path / "job.sh").write_text(told["submits"])
@@ -107,13 +109,25 @@ def test_a_job_that_waits_is_shown_and_cancelled(cluster: Cluster, tmp_path: Pat
     assert not cluster.jobs()
 
 
-def test_an_error_inside_the_job_comes_out_with_its_exit_code(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_what_can_be_refused_outside_is_not_submitted(cluster: Cluster, tmp_path: Path) -> None:
     process = started(cluster, tmp_path, "--data-dir", "nowhere")
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
     assert "no folder" in errors
+    assert "submitted" not in errors
+
+
+def test_an_error_inside_the_job_comes_out_with_its_exit_code(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    # A node is looked at in its image, which has no such Python.
+    (tmp_path / "site.toml").write_text(
+        '[container]\nruntime = "apptainer"\nimage = "image.sif"\npython = "nowhere"\n'
+    )
+    process = started(cluster, tmp_path, "--site", "site.toml")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "could not be looked at" in errors
     assert "ended: FAILED" in errors
 
 

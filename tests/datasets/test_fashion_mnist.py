@@ -15,8 +15,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from fourmin.base.errors import FourminError
-from fourmin.campaign import prepare as plan
-from fourmin.campaign.prepare import Request, prepare
+from fourmin.campaign import requirements
+from fourmin.campaign.prepare import prepare
+from fourmin.campaign.request import New, Request
 from fourmin.cli.data_command import app
 from fourmin.datasets import fashion_mnist
 from fourmin.datasets.check import check_tree
@@ -135,10 +136,10 @@ def test_the_command_knows_the_files(source, tmp_path):
 def test_a_new_user_is_told_where_the_data_is(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(fashion_mnist, "DEBIAN_FOLDER", tmp_path / "nothing")
-    monkeypatch.setattr(plan, "installed_version", lambda name: "1.0")
-    monkeypatch.setattr(plan, "usable_gpus", lambda: 0)
+    monkeypatch.setattr(requirements, "installed_version", lambda name: "1.0")
+    monkeypatch.setattr(requirements, "usable_gpus", lambda: 0)
     with pytest.raises(FourminError, match="fashion-mnist is not here") as caught:
-        prepare(Request("fashion-mnist", results_dir=tmp_path / "results"))
+        prepare(New(Request("fashion-mnist", results_dir=tmp_path / "results"))).require()
     assert "apt-get install dataset-fashion-mnist" in caught.value.next_step
     assert "fourmin data prepare" in caught.value.next_step
     assert not (tmp_path / "results").exists()

@@ -94,7 +94,7 @@ def test_an_installation_that_cannot_train_says_how_it_could(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(software, "installed_version", lambda _: None)
-    monkeypatch.setattr("fourmin.campaign.prepare.installed_version", lambda _: None)
+    monkeypatch.setattr("fourmin.campaign.requirements.installed_version", lambda _: None)
     found = examine(tmp_path / "results", None)
     assert not found.ok
     stack = next(check for check in found.checks if check.topic == "training stack")

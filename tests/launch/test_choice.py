@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fourmin.base.errors import FourminError
-from fourmin.launch import LAUNCHER_NAMES, choose_launcher, load_launcher
+from fourmin.launch import choose_launcher, load_launcher
+from fourmin.launch.registry import LAUNCHER_NAMES
 
 
 @pytest.fixture

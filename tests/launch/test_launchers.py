@@ -116,17 +116,17 @@ def test_a_node_is_asked_where_the_command_is_none_itself(
 ) -> None:
     launcher = SlurmLauncher(Surroundings())
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
-    assert launcher.survey() is None
+    assert launcher.survey(2) is None
     monkeypatch.delenv("SLURMD_NODENAME")
     slurm.write_text('#!/bin/sh\nwhile [ "$1" != -m ]; do shift; done\n'
                      f'echo a greeting; exec {shlex.quote(sys.executable)} "$@"\n')  # fmt: skip
-    survey = launcher.survey()
+    survey = launcher.survey(2)
     assert survey is not None
     assert survey.package_digest == package_digest()
     assert survey.system["software"]["fourmin"]
     slurm.write_text("#!/bin/sh\necho no such file >&2\nexit 1\n")
     with pytest.raises(FourminError, match="could not be looked at") as caught:
-        launcher.survey()
+        launcher.survey(2)
     assert "no such file" in caught.value.why
 
 

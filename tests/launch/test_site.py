@@ -8,6 +8,7 @@ import pytest
 
 from fourmin.base.errors import FourminError
 from fourmin.launch.site import Site, load_site, parse_site
+from fourmin.launch.slurm import SlurmSite
 
 WHOLE = """
 [slurm]
@@ -36,8 +37,8 @@ NCCL_IB_HCA = "mlx5"
 def test_a_whole_file_is_read(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(WHOLE)
     site = load_site(tmp_path / "site.toml")
-    assert site.slurm.partition == "gpu"
-    assert site.slurm.modules == ("cuda/13", "python/3.11")
+    assert site.section(SlurmSite).partition == "gpu"
+    assert site.section(SlurmSite).modules == ("cuda/13", "python/3.11")
     assert site.container.mounts == ("/data:/data",)
     assert site.environment == {"NCCL_IB_HCA": "mlx5"}
 
@@ -45,11 +46,16 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
 def test_options_go_over_the_file_and_directives_are_added(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(WHOLE)
     site = load_site(tmp_path / "site.toml")
-    changed = site.with_slurm(partition="debug", account=None, directives=["--reservation=r"])
-    assert changed.slurm.partition == "debug"
-    assert changed.slurm.account == "lab"
-    assert changed.slurm.directives == ("--qos=high", "--reservation=r")
-    assert site.with_slurm(directives=None) == site
+    changed = site.over(
+        "slurm", {"partition": "debug", "account": None, "directives": ["--reservation=r"]}
+    )
+    assert changed.section(SlurmSite).partition == "debug"
+    assert changed.section(SlurmSite).account == "lab"
+    assert changed.section(SlurmSite).directives == ("--qos=high", "--reservation=r")
+    assert site.over("slurm", {"directives": None}) == site
+    for launcher in ("local", "kubernetes"):
+        with pytest.raises(FourminError, match=f"launcher {launcher} has no use for --partition"):
+            site.over(launcher, {"partition": "debug"})
 
 
 def test_the_file_is_found_by_option_by_variable_and_at_home(
@@ -63,10 +69,10 @@ def test_the_file_is_found_by_option_by_variable_and_at_home(
     monkeypatch.delenv("FOURMIN_SITE", raising=False)
     assert load_site(None) == Site()
     (home / "site.toml").write_text('[slurm]\npartition = "home"\n')
-    assert load_site(None).slurm.partition == "home"
+    assert load_site(None).section(SlurmSite).partition == "home"
     monkeypatch.setenv("FOURMIN_SITE", str(tmp_path / "variable"))
-    assert load_site(None).slurm.partition == "variable"
-    assert load_site(tmp_path / "option").slurm.partition == "option"
+    assert load_site(None).section(SlurmSite).partition == "variable"
+    assert load_site(tmp_path / "option").section(SlurmSite).partition == "option"
     with pytest.raises(FourminError, match="no site file"):
         load_site(tmp_path / "missing")
 

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from fourmin.base.errors import FourminError
-from fourmin.launch import submit
-from fourmin.launch.submit import JobState, SlurmJob
+from fourmin.launch import sbatch, submit
+from fourmin.launch.sbatch import SlurmJob, SlurmJobs, slurm_state
+from fourmin.launch.site import Site
+from fourmin.launch.submit import JobState
+from fourmin.recipe.presets import load_preset
 
 Play = Callable[[list[str]], list[tuple[str, ...]]]
 
@@ -38,7 +41,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
             failed = "JobState" not in answer
             return subprocess.CompletedProcess(command, int(failed), answer, answer)
 
-        monkeypatch.setattr(submit, "_slurm", slurm)
+        monkeypatch.setattr(sbatch, "_slurm", slurm)
         return asked
 
     return start
@@ -47,11 +50,15 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
-        (said("PENDING", reason="Resources"), JobState("PENDING", "Resources", 0)),
-        (said("FAILED", "3:0", "NonZeroExitCode"), JobState("FAILED", "NonZeroExitCode", 3)),
-        (said("CANCELLED", "0:15"), JobState("CANCELLED", "None", 143)),
-        ("slurm_load_jobs error: Invalid job id specified", JobState("FORGOTTEN")),
-        ("Unable to contact slurm controller", JobState("RUNNING", "no answer")),
+        (said("PENDING", reason="Resources"), JobState("PENDING", "waiting", "Resources")),
+        (
+            said("FAILED", "3:0", "NonZeroExitCode"),
+            JobState("FAILED", "failed", "NonZeroExitCode", 3),
+        ),
+        (said("COMPLETED", "3:0"), JobState("COMPLETED", "failed", "None", 3)),
+        (said("CANCELLED", "0:15"), JobState("CANCELLED", "failed", "None", 143)),
+        ("slurm_load_jobs error: Invalid job id specified", JobState("FORGOTTEN", "ended")),
+        ("Unable to contact slurm controller", JobState("RUNNING", "running", "no answer")),
     ],
 )
 def test_states(play: Play, tmp_path: Path, answer: str, state: JobState) -> None:
@@ -60,11 +67,11 @@ def test_states(play: Play, tmp_path: Path, answer: str, state: JobState) -> Non
 
 
 def test_what_is_over_and_what_is_not() -> None:
-    assert [JobState(n).over for n in ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED")] == [
+    assert [slurm_state(n).over for n in ("PENDING", "RUNNING", "COMPLETING", "SUSPENDED")] == [
         False
     ] * 4
-    assert all(JobState(n).over for n in ("COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL"))
-    assert JobState("PENDING", "Resources").text == "PENDING (Resources)"
+    assert all(slurm_state(n).over for n in ("COMPLETED", "FAILED", "TIMEOUT", "NODE_FAIL"))
+    assert slurm_state("PENDING", "Resources").text == "PENDING (Resources)"
 
 
 def test_output_is_followed_line_by_line_as_it_is(play: Play, tmp_path: Path) -> None:
@@ -73,10 +80,10 @@ def test_output_is_followed_line_by_line_as_it_is(play: Play, tmp_path: Path) ->
     followed = SlurmJob("7", tmp_path).follow()
     assert next(followed) == b"module \xff loaded"
     assert next(followed) == b'{"event": "a"}'
-    assert next(followed) == JobState("RUNNING", "None")
+    assert next(followed) == slurm_state("RUNNING", "None")
     with (tmp_path / "7.out").open("a") as file:
         file.write('ent": "c"}\n')
-    assert list(followed) == [b'{"event": "c"}', JobState("COMPLETED", "None")]
+    assert list(followed) == [b'{"event": "c"}', slurm_state("COMPLETED", "None")]
 
 
 def test_after_the_last_line_slurm_is_asked_at_once(
@@ -86,12 +93,12 @@ def test_after_the_last_line_slurm_is_asked_at_once(
     monkeypatch.setattr(submit, "ASK_SECONDS", (1000.0, 1000.0))
     job = SlurmJob("7", tmp_path)
     followed = job.follow()
-    assert next(followed) == JobState("RUNNING", "None")
+    assert next(followed) == slurm_state("RUNNING", "None")
     (tmp_path / "7.out").write_text("the last\n")
     assert next(followed) == b"the last"
     assert len(asked) == 1
     job.ask_soon()
-    assert list(followed) == [JobState("COMPLETED", "None")]
+    assert list(followed) == [slurm_state("COMPLETED", "None")]
 
 
 def test_a_job_that_lost_a_node_is_followed_through_its_requeueing(
@@ -105,7 +112,7 @@ def test_a_job_that_lost_a_node_is_followed_through_its_requeueing(
 
 def test_a_job_that_lost_a_node_and_does_not_come_back_is_over(play: Play, tmp_path: Path) -> None:
     play([said("NODE_FAIL", "0:9")])
-    assert list(SlurmJob("7", tmp_path).follow()) == [JobState("NODE_FAIL", "None", 137)]
+    assert list(SlurmJob("7", tmp_path).follow()) == [JobState("NODE_FAIL", "lost", "None", 137)]
 
 
 def test_a_running_job_is_interrupted_and_then_cancelled(play: Play, tmp_path: Path) -> None:
@@ -121,4 +128,4 @@ def test_a_running_job_is_interrupted_and_then_cancelled(play: Play, tmp_path: P
 def test_a_host_without_slurm_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FourminError, match="sbatch is not on PATH"):
-        SlurmJob.submit("#!/bin/sh\n", tmp_path)
+        SlurmJobs(Site()).submit(load_preset("digits"), [], tmp_path)

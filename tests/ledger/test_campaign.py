@@ -122,8 +122,8 @@ def test_a_torn_line_is_dropped(campaign: Campaign, torn: bytes) -> None:
     ledger = campaign.folder / "ledger.jsonl"
     whole = ledger.read_bytes()
     ledger.write_bytes(whole + torn)
-    with pytest.raises(FourminError, match="broken"):
-        Campaign(campaign.folder)
+    assert Campaign(campaign.folder).head == campaign.head
+    assert ledger.read_bytes() == whole + torn  # only its one writer mends it
     assert Campaign.reopen(campaign.folder).head == campaign.head
     assert ledger.read_bytes() == whole
 

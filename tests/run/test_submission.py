@@ -12,7 +12,9 @@ from campaign_factory import make_campaign
 from processes import PRACTICE, fourmin
 
 from fourmin.base.errors import FourminError
-from fourmin.campaign.prepare import go_on
+from fourmin.campaign.prepare import prepare
+from fourmin.campaign.registration import opened
+from fourmin.campaign.request import Existing
 from fourmin.ledger.campaign import Campaign
 from fourmin.ledger.seeds import assign_seeds
 
@@ -52,7 +54,7 @@ def test_a_registered_plan_has_no_seeds_and_cannot_run_before_it_is_merged(
     assert [json.loads(line)["kind"] for line in lines] == ["campaign-open"]
     assert "seed" not in (registered / "campaign.json").read_text()
     with pytest.raises(FourminError, match="has not been merged"):
-        go_on(registered, None, "main")
+        prepare(Existing(registered, "main")).require()
     assert not Campaign(registered).has_seeds
 
 
@@ -68,7 +70,8 @@ def test_the_seeds_come_from_the_commit_that_merged_the_plan(registered: Path) -
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "something later")
 
-    campaign, _ = go_on(registered, None, "main")
+    with opened(prepare(Existing(registered, "main"))) as (campaign, _):
+        pass
     assert campaign.entries[1].data["registration"] == "registered"
     assert campaign.entries[1].data["beacon"] == merge
     assert campaign.entries[1].data["seeds"] == assign_seeds(merge, campaign.digest, 5)
@@ -84,7 +87,7 @@ def test_a_plan_that_was_changed_after_the_merge_gets_no_seeds(registered: Path)
     assert changed != plan.read_bytes()
     plan.write_bytes(changed)
     with pytest.raises(FourminError, match="broken"):
-        go_on(registered, None, "main")
+        prepare(Existing(registered, "main"))
 
 
 def test_an_abandoned_campaign_ends_visibly(tmp_path: Path) -> None:

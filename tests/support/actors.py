@@ -78,7 +78,7 @@ class ActingLauncher:
     def describe(self, configuration: Configuration) -> str:
         return f"{configuration.workers} actors"
 
-    def survey(self) -> None:
+    def survey(self, nodes: int) -> None:
         return None
 
     def close(self) -> None:

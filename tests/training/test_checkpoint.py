@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from fourmin.base.errors import FourminError
-from fourmin.launch.restart import complete_checkpoints
+from fourmin.launch.job import complete_checkpoints
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.schedule import LearningRateSchedule

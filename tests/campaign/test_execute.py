@@ -19,10 +19,11 @@ from fourmin.campaign.events import (
     RunStarting,
 )
 from fourmin.campaign.execute import execute
-from fourmin.campaign.prepare import Request, go_on, prepare
+from fourmin.campaign.prepare import prepare
+from fourmin.campaign.registration import opened
+from fourmin.campaign.request import Existing, New, Request
 from fourmin.cli import run_command
 from fourmin.ledger.campaign import Campaign
-from fourmin.ledger.lock import CampaignLock
 from fourmin.rules.engine import check
 
 
@@ -64,12 +65,15 @@ def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
 def run(
     request: Request, launcher: ActingLauncher, max_restarts: int = 3
 ) -> tuple[Campaign, Watcher, Any]:
-    prepared = prepare(request)
-    campaign = Campaign.create(request.results_dir, prepared.plan)
     watcher = Watcher()
-    with CampaignLock(campaign.folder):
-        summary = execute(campaign, prepared.materials, launcher, watcher, max_restarts)
+    with opened(prepare(New(request))) as (campaign, materials):
+        summary = execute(campaign, materials, launcher, watcher, max_restarts)
     return campaign, watcher, summary
+
+
+def go_on(folder: Path, launcher: ActingLauncher, max_restarts: int = 3) -> Any:
+    with opened(prepare(Existing(folder))) as (campaign, materials):
+        return execute(campaign, materials, launcher, Watcher(), max_restarts)
 
 
 def kinds(folder: Path) -> list[str]:
@@ -122,14 +126,12 @@ def test_a_failed_run_is_recorded_and_the_campaign_resumes_after_it(
     assert (result["status"], result["failure"]) == ("aborted", told)
 
     launcher = ActingLauncher()
-    with CampaignLock(folder):
-        campaign, materials = go_on(folder, None)
-        summary = execute(campaign, materials, launcher, Watcher())
+    summary = go_on(folder, launcher)
     assert launcher.started == [3]
     assert [r["status"] for r in summary["runs"]] == ["converged", "aborted", "converged"]
     assert errors(folder) == set()
     with pytest.raises(FourminError, match="has ended"):
-        go_on(folder, None)
+        go_on(folder, ActingLauncher())
 
 
 @pytest.mark.parametrize(
@@ -142,9 +144,7 @@ def test_a_failed_run_says_what_is_left_to_do(
         run(request_, ActingLauncher({failing: "says"}), max_restarts=0)
     (folder,) = request_.results_dir.iterdir()
     assert caught.value.next_step == f"fourmin run --resume {folder} {next_step}"
-    with CampaignLock(folder):
-        campaign, materials = go_on(folder, None)
-        execute(campaign, materials, ActingLauncher(), Watcher())
+    go_on(folder, ActingLauncher())
     assert Campaign(folder).closed
 
 
@@ -155,9 +155,7 @@ def test_a_failure_before_the_start_may_be_tried_again_and_shows(request_: Reque
     assert "run 1 could not start: worker 1: no such library" in caught.value.what
     (folder,) = request_.results_dir.iterdir()
     assert kinds(folder)[2:] == ["run-intent"]
-    with CampaignLock(folder):
-        campaign, materials = go_on(folder, None)
-        execute(campaign, materials, ActingLauncher(), Watcher())
+    go_on(folder, ActingLauncher())
     assert kinds(folder)[2:6] == ["run-intent", "run-intent", "run-start", "run-result"]
     assert json.loads((folder / "run-1/result.json").read_bytes())["attempt"] == 2
     assert errors(folder) == set()
@@ -216,9 +214,7 @@ def test_an_interrupt_ends_with_130_and_the_run_can_go_on(request_: Request) -> 
     (folder,) = request_.results_dir.iterdir()
     assert kinds(folder)[-1] == "run-start"
     assert errors(folder) == set()
-    with CampaignLock(folder):
-        campaign, materials = go_on(folder, None)
-        summary = execute(campaign, materials, ActingLauncher(), Watcher(), max_restarts=0)
+    summary = go_on(folder, ActingLauncher(), max_restarts=0)
     assert kinds(folder)[2:6] == ["run-intent", "run-start", "run-restart", "run-result"]
     assert summary["runs"][0]["status"] == "converged"
     assert errors(folder) == set()
@@ -236,9 +232,7 @@ def test_a_run_that_ended_just_before_the_command_was_killed_needs_no_restart(
             run(request_, ActingLauncher())
     (folder,) = request_.results_dir.iterdir()
     launcher = ActingLauncher()
-    with CampaignLock(folder):
-        campaign, materials = go_on(folder, None)
-        summary = execute(campaign, materials, launcher, Watcher())
+    summary = go_on(folder, launcher)
     assert launcher.started == [2, 3]
     assert [r["status"] for r in summary["runs"]] == ["converged"] * 3
     assert "run-restart" not in kinds(folder)
@@ -249,9 +243,9 @@ def test_a_changed_harness_cannot_go_on(request_: Request, monkeypatch: pytest.M
     with pytest.raises(FourminError):
         run(request_, ActingLauncher({2: "says"}))
     (folder,) = request_.results_dir.iterdir()
-    monkeypatch.setattr("fourmin.campaign.prepare.package_digest", lambda: "0" * 64)
+    monkeypatch.setattr("fourmin.campaign.existing.package_digest", lambda: "0" * 64)
     with pytest.raises(FourminError, match="cannot go on here") as caught:
-        go_on(folder, None)
+        go_on(folder, ActingLauncher())
     assert "package_digest" in caught.value.why
 
 
@@ -259,7 +253,7 @@ def test_the_command_says_what_it_left(
     request_: Request, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launcher = ActingLauncher()
-    monkeypatch.setattr("fourmin.campaign.placement.load_launcher", lambda name, around: launcher)
+    monkeypatch.setattr("fourmin.campaign.prepare.load_launcher", lambda name, around: launcher)
     run_command.run(
         practice=True, runs=2, procs_per_node=2, settings=["device=cpu"], seed=5,
         results_dir=request_.results_dir,
@@ -279,7 +273,7 @@ def test_missed_targets_end_with_3(request_: Request, monkeypatch: pytest.Monkey
     import typer
 
     monkeypatch.setattr(
-        "fourmin.campaign.placement.load_launcher",
+        "fourmin.campaign.prepare.load_launcher",
         lambda name, around: ActingLauncher(not_converged=[2]),
     )
     with pytest.raises(typer.Exit) as caught:
@@ -292,9 +286,10 @@ def test_a_dry_run_prints_and_does_nothing(
 ) -> None:
     run_command.run(dry_run=True, results_dir=request_.results_dir)
     assert "steps_per_epoch = 22" in capsys.readouterr().out
-    run_command.run(
-        preset="resnet50-64k", nodes=256, dry_run=True, results_dir=request_.results_dir
-    )
+    with pytest.raises(FourminError, match="things are missing"):
+        run_command.run(
+            preset="resnet50-64k", nodes=256, dry_run=True, results_dir=request_.results_dir
+        )
     told = capsys.readouterr().out
     assert "workers = 2048" in told
     run_command.run(dry_run=True, json_lines=True, results_dir=request_.results_dir)

@@ -9,23 +9,32 @@ import time
 import pytest
 
 from fourmin.base.errors import FourminError
-from fourmin.campaign import prepare as plan
-from fourmin.campaign.prepare import Request, prepare, resolve_configuration
+from fourmin.campaign import prepare as preparing
+from fourmin.campaign import requirements
+from fourmin.campaign.placement import Placement
+from fourmin.campaign.prepare import prepare, resolve_configuration
+from fourmin.campaign.request import New, Request
+
+
+def gpus(monkeypatch, count):
+    for module in (preparing, requirements):
+        monkeypatch.setattr(module, "usable_gpus", lambda: count)
 
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    monkeypatch.setattr(plan, "usable_gpus", lambda: 0)
+    gpus(monkeypatch, 0)
 
 
 @pytest.fixture
 def installed(monkeypatch):
-    monkeypatch.setattr(plan, "installed_version", lambda name: "1.0")
+    monkeypatch.setattr(requirements, "installed_version", lambda name: "1.0")
 
 
-def refused(request: Request) -> FourminError:
+def refused(request: Request, placement: Placement | None = None) -> FourminError:
+    prepared = prepare(New(request), placement)
     with pytest.raises(FourminError) as caught:
-        prepare(request)
+        prepared.require()
     assert caught.value.exit_code == 2
     return caught.value
 
@@ -33,7 +42,7 @@ def refused(request: Request) -> FourminError:
 def test_everything_that_is_missing_is_named_in_one_message(no_gpu, installed, tmp_path):
     results = tmp_path / "results"
     error = refused(Request("resnet50-64k", options={"nodes": 256}, results_dir=results))
-    assert error.what == "3 things are missing for preset resnet50-64k here"
+    assert error.what == "3 things are missing or wrong for preset resnet50-64k here"
     for part in ("ImageNet ILSVRC-2012", "no --data-dir", "256 nodes need a launcher",
                  "8 workers a node on GPUs, but 0 can be used here"):  # fmt: skip
         assert part in error.why
@@ -44,7 +53,7 @@ def test_everything_that_is_missing_is_named_in_one_message(no_gpu, installed, t
 
 
 def test_the_training_stack_is_named_with_the_rest(no_gpu, monkeypatch, tmp_path):
-    monkeypatch.setattr(plan, "installed_version", lambda name: None)
+    monkeypatch.setattr(requirements, "installed_version", lambda name: None)
     error = refused(Request("resnet50-8k", results_dir=tmp_path / "results"))
     assert error.what.startswith("4 things")
     assert "training needs torch, numpy, dali" in error.why
@@ -60,7 +69,7 @@ def test_one_thing_missing_is_said_without_a_list(no_gpu, installed, tmp_path):
 
 
 def test_what_is_suggested_for_one_node_is_the_same_training(no_gpu, monkeypatch):
-    monkeypatch.setattr(plan, "usable_gpus", lambda: 8)
+    gpus(monkeypatch, 8)
     paper = resolve_configuration(Request("resnet50-64k"))
     one_node = resolve_configuration(
         Request(
@@ -76,8 +85,8 @@ def test_what_is_suggested_for_one_node_is_the_same_training(no_gpu, monkeypatch
 
 
 def test_a_launcher_that_reaches_other_nodes_is_not_refused(no_gpu, installed, tmp_path):
-    request = Request("resnet50-64k", launcher="slurm", results_dir=tmp_path / "results")
-    assert "launcher" not in refused(request).why
+    request = Request("resnet50-64k", results_dir=tmp_path / "results")
+    assert "launcher" not in refused(request, Placement(launcher="torchrun")).why
 
 
 @pytest.mark.parametrize("nodes", [100, 3])
@@ -94,9 +103,10 @@ def test_it_takes_no_time_and_no_torch(tmp_path):
     program = (
         "import sys\n"
         "from fourmin.base.errors import FourminError\n"
-        "from fourmin.campaign.prepare import Request, prepare\n"
+        "from fourmin.campaign.prepare import prepare\n"
+        "from fourmin.campaign.request import New, Request\n"
         "try:\n"
-        "    prepare(Request('resnet50-64k', options={'nodes': 256}))\n"
+        "    prepare(New(Request('resnet50-64k', options={'nodes': 256}))).require()\n"
         "except FourminError as error:\n"
         "    assert not {'torch', 'numpy'} & set(sys.modules)\n"
         "    print(error)\n"

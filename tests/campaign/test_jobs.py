@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,6 @@ import pytest
 from campaign_factory import make_campaign
 
 from fourmin.base.errors import FourminError
-from fourmin.campaign import jobs as cluster_run
 from fourmin.campaign.events import (
     CampaignClosed,
     CampaignOpened,
@@ -23,12 +22,12 @@ from fourmin.campaign.events import (
 from fourmin.campaign.jobs import Submission, run_in_jobs
 from fourmin.cli.display import JsonDisplay, PlainDisplay
 from fourmin.cli.output import stderr
-from fourmin.launch.site import Site
+from fourmin.launch.sbatch import slurm_state
 from fourmin.launch.submit import JobState
 from fourmin.ledger.campaign import Campaign
 from fourmin.log.reader import read_log
 
-DONE = JobState("COMPLETED")
+DONE = slurm_state("COMPLETED")
 
 
 def printed(folder: Path, capsys: pytest.CaptureFixture[str], runs: tuple[int, ...]) -> list[bytes]:
@@ -46,10 +45,10 @@ def printed(folder: Path, capsys: pytest.CaptureFixture[str], runs: tuple[int, .
 
 
 class PlayedJob:
-    """Stands for SlurmJob; each submission plays the next list."""
+    """Stands for a job of Slurm's; each submission plays the next list."""
 
-    def __init__(self, number: str, events: list[Any]) -> None:
-        self.number = number
+    def __init__(self, number: int, events: list[Any]) -> None:
+        self.name = f"Slurm job {number}"
         self.events = events
         self.cancelled = False
         self.asked_soon = 0
@@ -70,57 +69,57 @@ class PlayedJob:
         return ["error: no such thing", " next: do it"]
 
 
-@pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Submit jobs that play these lists, one after the other; the scripts that were submitted."""
+class PlayedJobs:
+    """Submits jobs that play these lists, one after the other."""
 
-    def start(*jobs: list[Any]) -> tuple[list[PlayedJob], list[str]]:
-        submitted: list[PlayedJob] = []
-        scripts: list[str] = []
+    root = Path("/")
+    files_here = True
+    gpus_per_node = None
 
-        def submit(script: str, folder: Path) -> PlayedJob:
-            scripts.append(script)
-            submitted.append(PlayedJob(str(7 + len(submitted)), jobs[len(submitted)]))
-            return submitted[-1]
+    def __init__(self, *jobs: list[Any]) -> None:
+        self._jobs = jobs
+        self.submitted: list[PlayedJob] = []
+        self.options: list[tuple[str, ...]] = []
 
-        monkeypatch.setattr(cluster_run.SlurmJob, "submit", submit)
-        return submitted, scripts
+    def describe(self, configuration: Any, options: Sequence[str], folder: Path) -> str:
+        return " ".join(options)
 
-    return start
+    def submit(self, configuration: Any, options: Sequence[str], folder: Path) -> PlayedJob:
+        number = len(self.submitted)
+        self.options.append(tuple(options))
+        self.submitted.append(PlayedJob(7 + number, self._jobs[number]))
+        return self.submitted[-1]
 
 
-def submission(folder: Path) -> Submission:
+def shown(folder: Path, jobs: PlayedJobs) -> Path | str:
     configuration = Campaign(next(folder.glob("digits-*"))).configuration
-    return Submission(configuration, Site(), ("--preset=digits",), folder)
-
-
-def shown(folder: Path) -> Path:
-    return run_in_jobs(submission(folder), PlainDisplay(stderr()))
+    submission = Submission(jobs, "slurm", configuration, ("--preset=digits",), folder)
+    return run_in_jobs(submission, PlainDisplay(stderr()))
 
 
 def test_a_campaign_over_two_jobs_is_shown_as_one(
-    tmp_path: Path, play: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_campaign(tmp_path)
     first, second = printed(folder, capsys, (1, 2, 3)), printed(folder, capsys, (4, 5))
     closed = iter([False, True])
     monkeypatch.setattr(Campaign, "closed", property(lambda self: next(closed)))
-    waiting = JobState("PENDING", "Resources")
+    waiting = slurm_state("PENDING", "Resources")
     hello = json.dumps(Note("hello").to_json()).encode()
-    _, scripts = play([waiting, *first, DONE], [*second, hello, DONE])
-    assert shown(tmp_path) == folder
+    jobs = PlayedJobs([waiting, *first, DONE], [*second, hello, DONE])
+    assert shown(tmp_path, jobs) == folder
     told = capsys.readouterr().err
     assert "Slurm job 7: PENDING (Resources)" in told
     assert told.index("run 3/5  converged") < told.index("Slurm job 8 submitted")
     assert "run 5/5  epoch" in told
     assert "hello" in told
     # The second goes on with the campaign that the first one named in a file.
-    assert scripts[0] == scripts[1]
-    assert "--campaign-file" in scripts[0]
+    assert jobs.options[0] == jobs.options[1]
+    assert jobs.options[0][-1].startswith(f"--campaign-file={tmp_path}/.jobs/digits-")
 
 
 def test_damaged_lines_and_those_of_others_are_passed_by(
-    tmp_path: Path, play: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_campaign(tmp_path)
     closed = CampaignClosed(str(folder), 1.0, True, 0, {})
@@ -129,11 +128,11 @@ def test_damaged_lines_and_those_of_others_are_passed_by(
     mixed = [line.replace(b"run", b"rum").replace(b"campaign", b"\xff") for line in lines]
     others = [b"module loaded", b"[1]", b'{"event": "of another version", "run": 1}', b"[" * 99999]
     monkeypatch.setattr(Campaign, "closed", property(lambda self: True))
-    jobs, _ = play([*torn, *lines[:9], *mixed, *others, *lines[9:], *torn, DONE])
-    assert shown(tmp_path) == folder
+    jobs = PlayedJobs([*torn, *lines[:9], *mixed, *others, *lines[9:], *torn, DONE])
+    assert shown(tmp_path, jobs) == folder
     told = capsys.readouterr().err
-    played, _ = play([*lines, DONE])
-    assert shown(tmp_path) == folder
+    played = PlayedJobs([*lines, DONE])
+    assert shown(tmp_path, played) == folder
     without = capsys.readouterr().err
 
     def runs(text: str) -> list[str]:
@@ -145,41 +144,39 @@ def test_damaged_lines_and_those_of_others_are_passed_by(
     assert runs(told)[-1].startswith("run 1/5  converged")
     # A closing line is no news to show: the campaign is looked at here. It only ends the waiting.
     assert "benchmark" not in told
-    assert [job.asked_soon for job in (jobs[0], played[0])] == [1, 1]
+    assert [job.submitted[0].asked_soon for job in (jobs, played)] == [1, 1]
 
 
 def test_a_failed_job_s_words_and_exit_code_come_out(
-    tmp_path: Path, play: Any, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = make_campaign(tmp_path)
     events = printed(folder, capsys, (1,))
-    play([*events, JobState("FAILED", "NonZeroExitCode", 3)])
+    jobs = PlayedJobs([*events, slurm_state("FAILED", "NonZeroExitCode", 3)])
     with pytest.raises(FourminError) as caught:
-        shown(tmp_path)
+        shown(tmp_path, jobs)
     assert caught.value.exit_code == 3
     assert str(folder) in caught.value.why
     assert caught.value.why.splitlines()[1:] == ["error: no such thing", " next: do it"]
     assert caught.value.next_step == ""
 
 
-def test_an_interrupt_cancels_the_job(
-    tmp_path: Path, play: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupt_cancels_the_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_campaign(tmp_path)
-    jobs, _ = play([*printed(folder, capsys, (1,)), KeyboardInterrupt])
+    jobs = PlayedJobs([*printed(folder, capsys, (1,)), KeyboardInterrupt])
     with pytest.raises(FourminError, match="Slurm job 7 is cancelled") as caught:
-        shown(tmp_path)
+        shown(tmp_path, jobs)
     assert caught.value.exit_code == 130
     assert caught.value.next_step == f"fourmin run --resume {folder} --launcher slurm"
-    assert jobs[0].cancelled
+    assert jobs.submitted[0].cancelled
 
 
 def test_a_job_without_an_outcome_is_not_submitted_again(
-    tmp_path: Path, play: Any, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_campaign(tmp_path)
-    jobs, _ = play([JobState("FORGOTTEN")])
+    jobs = PlayedJobs([slurm_state("FORGOTTEN")])
     with pytest.raises(FourminError, match="without an outcome of any run") as caught:
-        shown(tmp_path)
+        shown(tmp_path, jobs)
     assert caught.value.why == "no campaign was registered"
-    assert len(jobs) == 1
+    assert len(jobs.submitted) == 1

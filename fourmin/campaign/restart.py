@@ -6,16 +6,14 @@ complete, so whatever stands under such a name can be used.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from fourmin.launch.job import complete_checkpoints
 from fourmin.ledger.campaign import CHECKPOINTS_FOLDER, EVENTS_FILE
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.timeline import Timeline
-
-_COMPLETE = re.compile(r"epoch-([1-9][0-9]{0,8})\Z")
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,3 @@ def look_at(run_folder: Path) -> CutOff:
     logged = {record.metadata.get(keys.EPOCH_NUM) for record in timeline.all(keys.CHECKPOINT)}
     saved = complete_checkpoints(run_folder / CHECKPOINTS_FOLDER)
     return CutOff(whole, max((epoch for epoch in saved if epoch in logged), default=0))
-
-
-def checkpoint_name(epoch: int) -> str:
-    """The name of the folder with the checkpoint after `epoch`."""
-    return f"epoch-{epoch}"
-
-
-def complete_checkpoints(folder: Path) -> list[int]:
-    """The epochs after which a complete checkpoint was made, in order."""
-    found = (_COMPLETE.match(path.name) for path in folder.glob("epoch-*"))
-    return sorted(int(match.group(1)) for match in found if match)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from campaign_factory import make_campaign
 
-from fourmin.launch.restart import CutOff, complete_checkpoints, look_at
+from fourmin.campaign.restart import CutOff, look_at
+from fourmin.launch.job import complete_checkpoints
 
 
 def cut(folder: Path, key: str, nth: int = 0) -> Path:

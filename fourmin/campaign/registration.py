@@ -1,0 +1,116 @@
+"""How a campaign comes to be on disk, is opened to be run, and is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fourmin.base.errors import FourminError
+from fourmin.base.files import ensure_writable_folder, write_durably
+from fourmin.campaign.execute import Materials
+from fourmin.campaign.existing import against_going_on, registering_commit
+from fourmin.campaign.placement import Placement
+from fourmin.campaign.prepare import Prepared, prepare
+from fourmin.campaign.publish import place_of
+from fourmin.campaign.request import Existing, New, Request
+from fourmin.campaign.requirements import Data, get_data, other_dataset, require
+from fourmin.ledger.campaign import Campaign, Plan, require_campaign
+from fourmin.ledger.known import earlier_campaigns
+from fourmin.ledger.lock import CampaignLock
+from fourmin.ruleset import CURRENT
+from fourmin.system.capture import system_digest
+from fourmin.system.software import package_digest
+
+
+@contextmanager
+def opened(
+    prepared: Prepared, campaign_file: Path | None = None
+) -> Iterator[tuple[Campaign, Materials]]:
+    """The campaign, registered now or opened again, with its lock, and what its runs need.
+
+    A new one is named in `campaign_file`. A plan that was merged gets its seeds from the commit
+    that first had it. Raises FourminError for all that is refused, and where another process
+    has the lock.
+    """
+    prepared.require()
+    system, placement = prepared.system, prepared.placement
+    assert system is not None
+    data = prepared.data or get_data(prepared.benchmark, placement.data_dir)
+    if isinstance(prepared.wanted, New):
+        ensure_writable_folder(prepared.wanted.results, "results folder")
+        plan = _plan(prepared, prepared.wanted.request, data, system)
+        folder = Campaign.create(prepared.wanted.results, plan).folder
+        if campaign_file is not None:
+            campaign_file.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(campaign_file, f"{folder.absolute()}\n".encode())
+    else:
+        folder = prepared.wanted.folder
+    with CampaignLock(folder):
+        campaign = Campaign.reopen(folder)
+        # Another command may have ended it meanwhile.
+        require([*against_going_on(campaign, system, data)], prepared.configuration.preset)
+        if isinstance(prepared.wanted, Existing) and not campaign.has_seeds:
+            campaign.assign_registered_seeds(registering_commit(campaign, prepared.wanted.base))
+        yield campaign, Materials(data.folder, data.path, system, placement.stage)
+
+
+def register(request: Request, placement: Placement) -> Path:
+    """Write the plan below the results folder for others to merge; returns the campaign's folder.
+
+    Raises FourminError for all that is refused.
+    """
+    prepared = prepare(New(request), placement)
+    prepared.require()
+    if prepared.system is None:
+        raise FourminError(
+            "a plan describes the machine that it is made on",
+            f"launcher {prepared.choice.name} starts workers elsewhere",
+            "register where they would run, such as inside an allocation",
+        )
+    data = prepared.data or get_data(prepared.benchmark, placement.data_dir)
+    plan = _plan(prepared, request, data, prepared.system)
+    return Campaign.register(prepared.wanted.results / place_of(plan.to_json(0)), plan).folder
+
+
+def abandon(folder: Path, reason: str) -> None:
+    """Give a campaign up, visibly. Raises FourminError where it has ended already."""
+    require_campaign(folder)
+    with CampaignLock(folder):
+        campaign = Campaign.reopen(folder)
+        if campaign.closed:
+            raise FourminError(
+                f"the campaign {folder} has ended already", "nothing can be added to its ledger"
+            )
+        campaign.abandon(reason)
+
+
+def default_system_name(system: Mapping[str, Any]) -> str:
+    """A name from the hardware, such as `8xH100` or `2cpu`, where the user gave none."""
+    hardware = system["hardware"]
+    if hardware["accelerators"]:
+        first = hardware["accelerators"][0]
+        return f"{first['count']}x{first['model'].replace(' ', '-')}"
+    return f"{hardware['processor']['cpus']}cpu-{hardware['processor']['architecture']}"
+
+
+def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str, Any]) -> Plan:
+    benchmark = prepared.benchmark
+    if not request.practice:
+        require([*other_dataset(data, benchmark)], prepared.configuration.preset)
+    return Plan(
+        ruleset=CURRENT,
+        benchmark=benchmark.name,
+        practice=request.practice,
+        runs=prepared.runs,
+        submitter=request.submitter or "self",
+        system_name=request.system_name or default_system_name(system),
+        system_digest=system_digest(system),
+        package_digest=package_digest(),
+        dataset=data.facts(),
+        configuration=prepared.configuration,
+        settings=tuple(request.settings),
+        earlier_campaigns=tuple(earlier_campaigns(prepared.wanted.results, benchmark.name)),
+        practice_seed=request.seed,
+    )

@@ -1,0 +1,113 @@
+"""`fourmin run` from outside of Slurm: its jobs, submitted, asked for and cancelled."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fourmin.base.errors import FourminError
+from fourmin.launch.batch import batch_script
+from fourmin.launch.site import Site
+from fourmin.launch.slurm import SlurmSite
+from fourmin.launch.submit import FollowedJob, JobState, Phase
+from fourmin.recipe.configuration import Configuration
+
+SCRIPT = "job.sh"
+_PHASES: dict[Phase, tuple[str, ...]] = {
+    "waiting": (
+        "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "RESIZING", "SUSPENDED",
+    ),
+    "running": ("RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "STOPPED"),
+    "ended": ("COMPLETED", "FORGOTTEN"),
+    "lost": ("NODE_FAIL", "PREEMPTED", "BOOT_FAIL"),
+}  # fmt: skip
+
+
+class SlurmJobs:
+    """Batch jobs on a cluster that shares this host's files."""
+
+    files_here = True
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.root = Path.cwd()
+        self.gpus_per_node = site.section(SlurmSite).gpus_per_node or None
+
+    def describe(self, configuration: Configuration, options: Sequence[str], folder: Path) -> str:
+        """The batch script."""
+        command = [sys.executable, "-m", "fourmin", "run", *options]
+        command += ["--launcher", "slurm", "--json"]
+        return batch_script(configuration, self._site, command, folder, self.root)
+
+    def submit(
+        self, configuration: Configuration, options: Sequence[str], folder: Path
+    ) -> SlurmJob:
+        """Write the script into `folder` and submit it."""
+        script = self.describe(configuration, options, folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / SCRIPT
+        path.write_text(script)
+        done = _slurm("sbatch", "--parsable", str(path))
+        number = done.stdout.strip().partition(";")[0]
+        if done.returncode or not number.isdigit():
+            raise FourminError(
+                "Slurm did not take the job",
+                done.stderr.strip() or done.stdout.strip(),
+                f"put it right in the site file or by options; the script is {path}",
+            )
+        return SlurmJob(number, folder)
+
+
+class SlurmJob(FollowedJob):
+    """One submitted job."""
+
+    def __init__(self, number: str, folder: Path) -> None:
+        super().__init__(f"Slurm job {number}", folder / number)
+        self._number = number
+
+    def state(self) -> JobState:
+        """What Slurm says now."""
+        done = _slurm("scontrol", "--oneliner", "show", "job", self._number)
+        if done.returncode:
+            if "Invalid job id" in done.stderr:
+                return slurm_state("FORGOTTEN")
+            return slurm_state("RUNNING", "no answer")
+        found = dict(re.findall(r"(JobState|Reason|ExitCode)=(\S*)", done.stdout))
+        code, _, number = found.get("ExitCode", "0:0").partition(":")
+        ended_by = int(number) if number.isdigit() else 0
+        return slurm_state(
+            found.get("JobState", "UNKNOWN").partition("+")[0],
+            found.get("Reason", ""),
+            int(code) if int(code) or not ended_by else 128 + ended_by,
+        )
+
+    def interrupt(self) -> None:
+        """SIGINT to the batch script, which the command has replaced."""
+        _slurm("scancel", "--batch", "--signal=INT", self._number)
+
+    def end(self) -> None:
+        """Take it away."""
+        _slurm("scancel", self._number)
+
+
+def slurm_state(name: str, reason: str = "", exit_code: int = 0) -> JobState:
+    """A state by Slurm's name of it; one that is not known is a failure."""
+    phase: Phase = "failed"
+    for known, names in _PHASES.items():
+        if name in names and not (known == "ended" and exit_code):
+            phase = known
+    return JobState(name, phase, reason, exit_code)
+
+
+def _slurm(*command: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except FileNotFoundError:
+        raise FourminError(
+            f"{command[0]} is not on PATH", next_step="load Slurm's module"
+        ) from None
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(command, 1, "", "no answer within 60 s")
