@@ -168,6 +168,7 @@ def run(
         max_restarts=max_restarts,
     )
     display = choose_display(as_json=json_lines, quiet=quiet)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with closing(prepare(wanted, placement, lambda text: display.take(Note(text)))) as prepared:
         if dry_run:
             # As every other command: a reader may go away.
@@ -186,7 +187,6 @@ def run(
         if launcher == "auto":
             chosen = f"launcher {prepared.choice.name}: {prepared.choice.reason}"
             display.take(Note(chosen))
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         folder = _run(prepared, campaign_file, display, Observers(*watchers))
     if folder is not None:
         _close(folder, display)

@@ -14,6 +14,7 @@ from typing import Any
 
 from fourmin import __version__
 from fourmin.doctor.check import MISSING, OK, WARNING, Check
+from fourmin.launch.registry import LAUNCHERS
 from fourmin.system.hardware import driver_version, usable_gpus
 from fourmin.system.software import installed_version
 
@@ -148,7 +149,8 @@ def cuda(probe: Probe | None) -> Iterator[Check]:
 def launchers() -> Iterator[Check]:
     """What can start workers: here, and on other nodes."""
     found = ["torchrun here" if installed_version("torch") else "nothing without torch"]
-    for command, what in (("sbatch", "Slurm"), ("kubectl", "Kubernetes")):
+    submit = [(kind.program, kind.title) for kind in LAUNCHERS.values() if kind.program]
+    for command, what in (*submit, ("kubectl", "Kubernetes")):
         if shutil.which(command):
             found.append(f"{what} ({command})")
     yield Check("launchers", OK, ", ".join(found))
