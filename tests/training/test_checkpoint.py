@@ -71,7 +71,14 @@ class Trained:
 
 @pytest.mark.parametrize(
     ("optimizer", "changes"),
-    [("lars", {}), ("sgd", {}), ("sgd", {"momentum": 0.0}), ("sgd", {"nesterov": True})],
+    [
+        ("lars", {}),
+        ("sgd", {}),
+        ("sgd", {"momentum": 0.0}),
+        ("sgd", {"nesterov": True}),
+        ("lamb", {"weight_decay": 0.01}),
+        ("adamw", {"weight_decay": 0.01}),
+    ],
     ids=str,
 )
 def test_training_goes_on_to_the_same_bits(
@@ -94,6 +101,13 @@ def test_training_goes_on_to_the_same_bits(
     ):
         assert torch.equal(a, b), name
         assert a.stride() == b.stride()
+
+
+def test_another_optimizer_is_refused() -> None:
+    one, other = Trained("lamb"), Trained("sgd")
+    state = pack(one.model, one.optimizer, one.step, one.order)
+    with pytest.raises(FourminError, match="another model or optimizer"):
+        unpack(state, other.model, other.optimizer, other.step)
 
 
 def test_another_model_is_refused() -> None:
