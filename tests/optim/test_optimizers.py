@@ -118,7 +118,10 @@ def test_what_is_logged_has_the_names_of_mlperfs_logging(name: str, own: dict[st
         ({"optimizer": "lamb", "division": "closed"}, "lamb is not for the closed division"),
         ({"optimizer": "adamw", "division": "closed"}, "adamw is not for the closed division"),
         ({"optimizer": "lamb", "adam_beta1": 1.0}, "adam_beta1 must be at least 0 and less than 1"),
-        ({"optimizer": "adamw", "adam_beta2": -0.1}, "adam_beta2 must be at least 0 and less than 1"),
+        (
+            {"optimizer": "adamw", "adam_beta2": -0.1},
+            "adam_beta2 must be at least 0 and less than 1",
+        ),
         ({"optimizer": "adamw", "adam_epsilon": 0.0}, "adam_epsilon must be greater than 0"),
         ({"optimizer": "adam"}, "optimizer='adam' is not known"),
     ],
