@@ -15,17 +15,21 @@ def presets(
     import json
 
     from fourmin.cli.output import stdout
+    from fourmin.recipe.optimizers import fields_not_read
     from fourmin.recipe.presets import PRESETS, describe_preset, load_preset
 
     console = stdout()
     if name is not None:
-        configuration = load_preset(name).to_json()
+        preset = load_preset(name)
+        configuration = preset.to_json()
         if as_json:
             console.print(json.dumps(configuration, indent=2))
             return
         console.print(f"{name}: {describe_preset(name)[1]}\n")
+        others = fields_not_read(preset.optimizer)
         for field, value in configuration.items():
-            console.print(f"  {field} = {value}")
+            note = f"  (not read by {preset.optimizer})" if field in others else ""
+            console.print(f"  {field} = {value}{note}")
         return
     if as_json:
         console.print(json.dumps({known: load_preset(known).to_json() for known in PRESETS}))

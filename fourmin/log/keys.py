@@ -65,6 +65,18 @@ OPT_BASE_LEARNING_RATE = "opt_base_learning_rate"
 OPT_LEARNING_RATE_WARMUP_EPOCHS = "opt_learning_rate_warmup_epochs"
 OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS = "opt_learning_rate_decay_boundary_epochs"
 OPT_WEIGHT_DECAY = "opt_weight_decay"
+OPT_END_LEARNING_RATE = "opt_end_learning_rate"
+OPT_LEARNING_RATE_DECAY_STEPS = "opt_learning_rate_decay_steps"
+OPT_ADAMW_BETA_1 = "opt_adamw_beta_1"
+OPT_ADAMW_BETA_2 = "opt_adamw_beta_2"
+OPT_ADAMW_EPSILON = "opt_adamw_epsilon"
+OPT_ADAMW_WEIGHT_DECAY = "opt_adamw_weight_decay"
+OPT_LAMB_BETA_1 = "opt_lamb_beta_1"
+OPT_LAMB_BETA_2 = "opt_lamb_beta_2"
+OPT_LAMB_EPSILON = "opt_lamb_epsilon"
+OPT_LAMB_LEARNING_RATE_DECAY_POLY_POWER = "opt_lamb_learning_rate_decay_poly_power"
+OPT_LAMB_LEARNING_RATE_MIN = "opt_lamb_learning_rate_min"
+OPT_LAMB_WEIGHT_DECAY_RATE = "opt_lamb_weight_decay_rate"
 LARS_EPSILON = "lars_epsilon"
 LARS_OPT_BASE_LEARNING_RATE = "lars_opt_base_learning_rate"
 LARS_OPT_END_LEARNING_RATE = "lars_opt_end_learning_rate"
@@ -84,27 +96,9 @@ HYPERPARAMETERS = (
     GLOBAL_BATCH_SIZE,
     GRADIENT_ACCUMULATION_STEPS,
     MODEL_BN_SPAN,
-    OPT_NAME,
-    OPT_BASE_LEARNING_RATE,
-    OPT_LEARNING_RATE_WARMUP_EPOCHS,
-    OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS,
-    OPT_WEIGHT_DECAY,
-    LARS_EPSILON,
-    LARS_OPT_BASE_LEARNING_RATE,
-    LARS_OPT_END_LEARNING_RATE,
-    LARS_OPT_LEARNING_RATE_DECAY_POLY_POWER,
-    LARS_OPT_LEARNING_RATE_DECAY_STEPS,
-    LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS,
-    LARS_OPT_MOMENTUM,
-    LARS_OPT_WEIGHT_DECAY,
-    SGD_OPT_BASE_LEARNING_RATE,
-    SGD_OPT_END_LEARNING_RATE,
-    SGD_OPT_LEARNING_RATE_DECAY_POLY_POWER,
-    SGD_OPT_LEARNING_RATE_DECAY_STEPS,
-    SGD_OPT_MOMENTUM,
-    SGD_OPT_WEIGHT_DECAY,
+    *(key for name, key in list(globals().items()) if name.startswith(("OPT_", "LARS_", "SGD_"))),
 )
-"""Keys whose value can change when a run converges."""
+"""Keys whose value can change when a run converges: the batch's and the optimizers'."""
 
 # Metadata.
 FILE = "file"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fourmin.base.errors import FourminError
+from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.tuning import parse_entries
 
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ def check_combinations(config: Configuration) -> None:
     """Raise FourminError for the first two that do not, with values that would."""
     for check in _CHECKS:
         check(config)
+
+
+def _optimizer(config: Configuration) -> None:
+    OPTIMIZERS[config.optimizer].check(config)
 
 
 def _fast_step(config: Configuration) -> None:
@@ -129,6 +134,7 @@ def _batch(config: Configuration) -> None:
 
 
 _CHECKS = (
+    _optimizer,
     _fast_step,
     _precision,
     _decoder,

@@ -18,8 +18,8 @@ from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.base.errors import FourminError, list_names
 from fourmin.recipe.combinations import check_combinations
 from fourmin.recipe.fields import Field, fields_of
+from fourmin.recipe.optimizers import OPTIMIZERS
 
-OPTIMIZERS = ("lars", "sgd")
 ALLREDUCES = (
     "native",
     "ring",
@@ -57,7 +57,7 @@ class Configuration:
     ] = 1
 
     # Optimizer and schedule. Learning rates are those of the global batch.
-    optimizer: Annotated[str, Field("What updates the weights.", choices=OPTIMIZERS)]
+    optimizer: Annotated[str, Field("What updates the weights.", choices=tuple(OPTIMIZERS))]
     base_learning_rate: Annotated[float, Field("Learning rate after the warmup.", minimum=0)]
     end_learning_rate: Annotated[
         float, Field("Learning rate where the polynomial decay ends.", minimum=0)
@@ -98,8 +98,31 @@ class Configuration:
     lars_clip: Annotated[
         bool, Field("LARS: whether no local rate exceeds the learning rate (LARC's clip mode).")
     ] = False
+    adam_beta1: Annotated[
+        float,
+        Field(
+            "LAMB, AdamW: share of the last mean gradient in the next.",
+            minimum=0,
+            below=1,
+            later=True,
+        ),
+    ] = 0.9
+    adam_beta2: Annotated[
+        float,
+        Field(
+            "LAMB, AdamW: share of the last mean squared gradient in the next.",
+            minimum=0,
+            below=1,
+            later=True,
+        ),
+    ] = 0.999
+    adam_epsilon: Annotated[
+        float,
+        Field("LAMB, AdamW: what is added to the root of that square.", above=0, later=True),
+    ] = 1e-6
     exclude_bias_and_bn: Annotated[
-        bool, Field("Whether biases and batch normalization go without weight decay and LARS.")
+        bool,
+        Field("Whether biases and batch normalization go without weight decay and adaptation."),
     ] = True
     label_smoothing: Annotated[
         float, Field("Share of each label that goes to all classes alike.", minimum=0, maximum=1)

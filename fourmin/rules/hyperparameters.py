@@ -10,6 +10,7 @@ from fourmin.base.errors import FourminError
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
 from fourmin.recipe.configuration import AUTO, Configuration
+from fourmin.recipe.optimizers import OPTIMIZERS, OptimizerEntry
 from fourmin.recipe.settings import parse_settings
 from fourmin.rules.compare import same, short
 from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, Problem, rule
@@ -115,9 +116,11 @@ def logged_hyperparameters(run: RunView) -> Iterator[Problem]:
     samples = run.facts.get("train_samples")
     if config is None or timeline is None or type(samples) is not int:
         return
-    if config.global_batch_size <= 0 or config.workers * config.gradient_accumulation_steps <= 0:
+    optimizer = OPTIMIZERS.get(config.optimizer)
+    parts = config.workers * config.gradient_accumulation_steps
+    if optimizer is None or config.global_batch_size <= 0 or parts <= 0:
         return  # valid-configuration tells
-    expected = _expected(config, samples)
+    expected = _expected(config, optimizer, samples)
     logged = timeline.hyperparameters
     for key in sorted({*expected, *logged}):
         record = timeline.first(key)
@@ -137,28 +140,17 @@ def logged_hyperparameters(run: RunView) -> Iterator[Problem]:
             yield Problem(run.log_path, f"{key} is logged {timeline.count(key)} times", line)
 
 
-def _expected(config: Configuration, train_samples: int) -> dict[str, Any]:
+def _expected(
+    config: Configuration, optimizer: OptimizerEntry, train_samples: int
+) -> dict[str, Any]:
     """Each hyperparameter key with the value that `config` gives it."""
     steps = config.steps_per_epoch(train_samples)
-    prefix = "lars_opt_" if config.optimizer == "lars" else "sgd_opt_"
     # As MLPerf's reference counts them: from the end of the warmup, and one more.
     decay_steps = round(config.decay_epochs * steps) - round(config.warmup_epochs * steps) + 1
-    expected: dict[str, Any] = {
+    return {
         keys.GLOBAL_BATCH_SIZE: config.global_batch_size,
         keys.GRADIENT_ACCUMULATION_STEPS: config.gradient_accumulation_steps,
         keys.MODEL_BN_SPAN: config.bn_span * config.local_batch_size,
         keys.OPT_NAME: config.optimizer,
-        prefix + "base_learning_rate": config.base_learning_rate,
-        prefix + "end_learning_rate": config.end_learning_rate,
-        prefix + "learning_rate_decay_poly_power": config.decay_poly_power,
-        prefix + "learning_rate_decay_steps": decay_steps,
-        prefix + "momentum": config.momentum,
-        prefix + "weight_decay": config.weight_decay,
+        **optimizer.values(config, decay_steps),
     }
-    if config.optimizer == "lars":
-        expected[keys.LARS_EPSILON] = config.lars_epsilon
-        expected[keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS] = config.warmup_epochs
-    else:
-        expected[keys.OPT_LEARNING_RATE_WARMUP_EPOCHS] = config.warmup_epochs
-        expected[keys.OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS] = list(config.decay_milestones)
-    return expected

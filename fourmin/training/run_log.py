@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import RunLog
-from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import ReductionCounters
 
@@ -53,7 +51,8 @@ def log_hyperparameters(log: RunLog, job: Job, schedule: LearningRateSchedule) -
     log.point(keys.GRADIENT_ACCUMULATION_STEPS, configuration.gradient_accumulation_steps)
     log.point(keys.MODEL_BN_SPAN, configuration.bn_span * configuration.local_batch_size)
     log.point(keys.OPT_NAME, configuration.optimizer)
-    for key, value in _optimizer_keys(configuration, schedule).items():
+    entry = OPTIMIZERS[configuration.optimizer]
+    for key, value in entry.values(configuration, schedule.decay_steps).items():
         log.point(key, value)
 
 
@@ -86,30 +85,6 @@ def _fitting(values: NDArray[np.float64], job: Job) -> list[float]:
     if len(values) > MOST_RANKS_LOGGED:
         values = values.reshape(-1, job.configuration.procs_per_node).max(axis=1)
     return [round(float(value), 3) for value in values]
-
-
-def _optimizer_keys(configuration: Configuration, schedule: LearningRateSchedule) -> dict[str, Any]:
-    if configuration.optimizer == "lars":
-        return {
-            keys.LARS_OPT_BASE_LEARNING_RATE: configuration.base_learning_rate,
-            keys.LARS_OPT_END_LEARNING_RATE: configuration.end_learning_rate,
-            keys.LARS_OPT_LEARNING_RATE_DECAY_POLY_POWER: configuration.decay_poly_power,
-            keys.LARS_OPT_LEARNING_RATE_DECAY_STEPS: schedule.decay_steps,
-            keys.LARS_EPSILON: configuration.lars_epsilon,
-            keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS: configuration.warmup_epochs,
-            keys.LARS_OPT_MOMENTUM: configuration.momentum,
-            keys.LARS_OPT_WEIGHT_DECAY: configuration.weight_decay,
-        }
-    return {
-        keys.SGD_OPT_BASE_LEARNING_RATE: configuration.base_learning_rate,
-        keys.SGD_OPT_END_LEARNING_RATE: configuration.end_learning_rate,
-        keys.SGD_OPT_LEARNING_RATE_DECAY_POLY_POWER: configuration.decay_poly_power,
-        keys.SGD_OPT_LEARNING_RATE_DECAY_STEPS: schedule.decay_steps,
-        keys.OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS: list(configuration.decay_milestones),
-        keys.OPT_LEARNING_RATE_WARMUP_EPOCHS: configuration.warmup_epochs,
-        keys.SGD_OPT_MOMENTUM: configuration.momentum,
-        keys.SGD_OPT_WEIGHT_DECAY: configuration.weight_decay,
-    }
 
 
 def log_communication(

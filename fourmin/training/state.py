@@ -58,23 +58,24 @@ def shared(state: State | None, like: State, place: WorkerPlace) -> State:
 
 
 def training_state(model: nn.Module, optimizer: Optimizer) -> State:
-    """All tensors that training changes, as they are: weights, buffers, momentum."""
+    """All tensors that training changes, as they are: weights, buffers, the optimizer's state.
+
+    The optimizer must have its state from the start, as `build_optimizer` makes it.
+    """
     state = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     for name, parameter in model.named_parameters():
-        momentum = optimizer.state[parameter].get("momentum_buffer")
-        if momentum is None:
-            # What an optimizer without a step behind it takes for granted.
-            momentum = torch.zeros_like(parameter)
-            optimizer.state[parameter]["momentum_buffer"] = momentum
-        state[f"momentum.{name}"] = momentum
+        for kind, tensor in optimizer.state[parameter].items():
+            state[f"{kind}.{name}"] = tensor
     return state
 
 
 @torch.no_grad()
 def flatten(tensors: State) -> State:
-    """A copy of `tensors` on the CPU: one flat tensor for each type, and a digest of the layout."""
+    """A copy of `tensors` on the CPU, one flat tensor for each kind of memory and type, and a
+    digest of the layout.
+    """
     flat = {}
-    for kind, members in _by_type(tensors).items():
+    for kind, members in _by_kind(tensors).items():
         joined = torch.cat([tensor.reshape(-1) for tensor in members])
         if joined.device.type == "cuda":
             joined = torch.empty_like(joined, device="cpu", pin_memory=True).copy_(joined)
@@ -93,16 +94,17 @@ def unflatten(flat: State, tensors: State) -> None:
             "the checkpoint is of another model or optimizer",
             next_step="go on with the configuration and the version of fourmin that wrote it",
         )
-    for kind, members in _by_type(tensors).items():
+    for kind, members in _by_kind(tensors).items():
         parts = flat[kind].split([tensor.numel() for tensor in members])
         for tensor, part in zip(members, parts, strict=True):
             tensor.copy_(part.view(tensor.shape))
 
 
-def _by_type(tensors: State) -> dict[str, list[Tensor]]:
+def _by_kind(tensors: State) -> dict[str, list[Tensor]]:
+    """Tensors of one type on one device: an optimizer may keep counts in the host's memory."""
     found: dict[str, list[Tensor]] = {}
     for tensor in tensors.values():
-        found.setdefault(str(tensor.dtype).removeprefix("torch."), []).append(tensor.detach())
+        found.setdefault(f"{tensor.device.type} {tensor.dtype}", []).append(tensor.detach())
     return found
 
 

@@ -61,13 +61,13 @@ MUTANTS = {
     ),
     "lars-on-batch-normalization": (
         "training/optim/build.py",
-        'groups[1]["adapt"] = not config.exclude_bias_and_bn',
-        'groups[1]["adapt"] = True',
+        '"adapt": all_alike',
+        '"adapt": True',
         "tests/optim/test_optimizer_build.py::test_lars_groups",
     ),
     "weight-decay-on-batch-normalization": (
         "training/optim/build.py",
-        '"weight_decay": 0.0 if config.exclude_bias_and_bn else decay',
+        '"weight_decay": decay if all_alike else 0.0',
         '"weight_decay": decay',
         "tests/optim/test_optimizer_build.py::test_lars_groups",
     ),

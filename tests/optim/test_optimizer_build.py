@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import nn
 
-from fourmin.base.errors import FourminError
 from fourmin.training.models import build_model
 from fourmin.training.optim import Lars, build_optimizer, set_learning_rate, split_parameters
 
@@ -105,19 +104,6 @@ def test_sgd_groups(exclude, decay):
     assert isinstance(optimizer, torch.optim.SGD)
     assert [g["weight_decay"] for g in optimizer.param_groups] == [5e-5, decay]
     assert all(g["nesterov"] and g["foreach"] for g in optimizer.param_groups)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"nesterov": True}, "Nesterov"),
-        ({"optimizer": "sgd", "nesterov": True, "momentum": 0.0}, "momentum"),
-        ({"optimizer": "adam"}, "lars, sgd"),
-    ],
-)
-def test_refused(changes, message):
-    with pytest.raises(FourminError, match=message):
-        build_optimizer(model(), config(**changes))
 
 
 def test_set_learning_rate_keeps_a_tensor_in_place():

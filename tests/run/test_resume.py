@@ -20,6 +20,7 @@ from fourmin.datasets.prepare import prepare_shards
 SEED = ["--seed", "20181", "--runs", "1"]
 """Same seed, same machine: same order, weights, losses and accuracies, to the last bit."""
 FOUR_EPOCHS = [*PRACTICE, *SEED, "--max-steps", "88"]
+LAMB = ("--set", "optimizer=lamb", "--set", "division=open", "--set", "base_learning_rate=0.01")
 STAGED = ("staging_start", "staging_stop")
 
 
@@ -72,13 +73,14 @@ def assert_audited(root: Path, *options: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The results folder of a run of four epochs on the tree, in a precision; trained once."""
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The results folder of a run of four epochs on the tree, with options; trained once."""
 
     @cache
-    def trained(precision: str) -> Path:
+    def trained(precision: str, *settings: str) -> Path:
         root = tmp_path_factory.mktemp(precision)
-        options = [*FOUR_EPOCHS, "--precision", precision, "--results-dir", str(root / "results")]
+        options = [*FOUR_EPOCHS, "--precision", precision, *settings]
+        options += ["--results-dir", str(root / "results")]
         done = fourmin("run", *options, state=root)
         assert "checked: valid" in done.stdout, done.stderr
         return root / "results"
@@ -87,24 +89,26 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
 
 
 @pytest.mark.parametrize(
-    ("precision", "victim", "staged_shards"),
+    ("precision", "victim", "staged_shards", "settings"),
     [
-        ("fp32", "worker", False),
-        ("fp32", "agent", True),
-        pytest.param("bf16", "worker", False, marks=pytest.mark.slow),
+        ("fp32", "worker", False, ()),
+        ("fp32", "agent", True, ()),
+        pytest.param("bf16", "worker", False, (), marks=pytest.mark.slow),
+        pytest.param("fp32", "worker", False, LAMB, marks=pytest.mark.slow),
     ],
-    ids=["worker", "agent, with staged shards", "bf16"],
+    ids=["worker", "agent, with staged shards", "bf16", "lamb"],
 )
 def test_what_was_killed_changes_the_time_and_nothing_else(
     tmp_path: Path,
-    undisturbed: Callable[[str], Path],
+    undisturbed: Callable[..., Path],
     precision: str,
     victim: str,
     staged_shards: bool,
+    settings: tuple[str, ...],
 ) -> None:
     """Order, crops, losses and weights: those of a run on the tree that nothing happened to."""
-    plain, again, stage = undisturbed(precision), tmp_path / "again", tmp_path / "stage"
-    options = [*FOUR_EPOCHS, "--precision", precision, "--results-dir", str(again)]
+    plain, again, stage = undisturbed(precision, *settings), tmp_path / "again", tmp_path / "stage"
+    options = [*FOUR_EPOCHS, "--precision", precision, *settings, "--results-dir", str(again)]
     if staged_shards:
         options += ["--data-dir", str(digits_in_shards(tmp_path)), "--stage", str(stage)]
     with running(*options, state=tmp_path / "a") as run:
@@ -137,7 +141,7 @@ def test_what_was_killed_changes_the_time_and_nothing_else(
 
 @pytest.mark.slow
 def test_another_node_stages_anew_and_what_a_kill_left_is_replaced(
-    tmp_path: Path, undisturbed: Callable[[str], Path]
+    tmp_path: Path, undisturbed: Callable[..., Path]
 ) -> None:
     """A resumed command has another folder of its node's, or the one with what was left."""
     results, here, elsewhere = tmp_path / "results", tmp_path / "here", tmp_path / "elsewhere"

@@ -16,6 +16,7 @@ from torch import nn
 from fourmin.base.errors import FourminError
 from fourmin.launch.job import complete_checkpoints
 from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.checkpoint import BrokenCheckpointError, CheckpointWriter, load_checkpoint
@@ -26,7 +27,7 @@ from fourmin.training.models import build_model
 from fourmin.training.models.init import initialize
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.precision import Precision
-from fourmin.training.state import flatten, pack, training_state, unpack
+from fourmin.training.state import flatten, pack, training_state, unflatten, unpack
 from fourmin.training.step import EagerStep
 
 CPU = torch.device("cpu")
@@ -71,7 +72,14 @@ class Trained:
 
 @pytest.mark.parametrize(
     ("optimizer", "changes"),
-    [("lars", {}), ("sgd", {}), ("sgd", {"momentum": 0.0}), ("sgd", {"nesterov": True})],
+    [
+        ("lars", {}),
+        ("sgd", {}),
+        ("sgd", {"momentum": 0.0}),
+        ("sgd", {"nesterov": True}),
+        ("lamb", {"weight_decay": 0.01}),
+        ("adamw", {"weight_decay": 0.01}),
+    ],
     ids=str,
 )
 def test_training_goes_on_to_the_same_bits(
@@ -94,6 +102,13 @@ def test_training_goes_on_to_the_same_bits(
     ):
         assert torch.equal(a, b), name
         assert a.stride() == b.stride()
+
+
+def test_another_optimizer_is_refused() -> None:
+    one, other = Trained("lamb"), Trained("sgd")
+    state = pack(one.model, one.optimizer, one.step, one.order)
+    with pytest.raises(FourminError, match="another model or optimizer"):
+        unpack(state, other.model, other.optimizer, other.step)
 
 
 def test_another_model_is_refused() -> None:
@@ -191,3 +206,27 @@ def test_the_digest_of_the_order_goes_on() -> None:
     assert (again.count, again.parts) == (whole.count, whole.parts)
     with pytest.raises(FourminError, match="epoch 1 was not trained in the order"):
         OrderDigest().go_on(seed + 1, n, batch, whole.parts[:3])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_counts_in_the_hosts_memory_are_kept_beside_what_is_on_the_gpu(name: str) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA GPU")
+    config = load_preset("digits").with_overrides({"optimizer": name})
+
+    def made(steps: int) -> dict[str, torch.Tensor]:
+        model = build_model("resnet8", num_classes=10, bn_momentum=0.1, bn_epsilon=1e-5).cuda()
+        optimizer = build_optimizer(model, config)
+        for _ in range(steps):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn_like(parameter)
+            optimizer.step()
+        return training_state(model, optimizer)
+
+    one, other = made(3), made(1)
+    unflatten(flatten(one), other)
+    assert len({tensor.device for tensor in one.values()}) == 1 + bool(OPTIMIZERS[name].counters)
+    for kind, tensor in one.items():
+        assert tensor.device == other[kind].device
+        assert torch.equal(tensor, other[kind]), kind

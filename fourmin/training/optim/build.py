@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
-from fourmin.base.errors import FourminError
-from fourmin.training.optim.lars import Lars, LearningRate
+from fourmin.recipe.optimizers import OPTIMIZERS
+from fourmin.training.optim.foreach import LearningRate, first_state
 
 if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
@@ -46,50 +47,22 @@ def split_parameters(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Para
 def build_optimizer(model: nn.Module, config: Configuration) -> Optimizer:
     """The optimizer that `config.optimizer` names, with two parameter groups: adapted, plain.
 
-    Reads optimizer, base_learning_rate, momentum, nesterov, weight_decay, exclude_bias_and_bn and
-    lars_*. With `exclude_bias_and_bn` the plain group has neither weight decay nor adaptation.
-    The learning rate is the base rate until `set_learning_rate` is called, before each step.
-    SGD is torch's: the learning rate is outside the momentum, v = m * v + g; w -= lr * v.
-    Raises FourminError for an unknown optimizer, LARS with Nesterov momentum, or Nesterov without
-    momentum.
+    With `exclude_bias_and_bn` the plain group has neither weight decay nor adaptation, which is
+    for those that adapt the rate of each layer. The state is there at once, so that it can be
+    saved, and set to what was saved, before the first step. The learning rate is the base rate
+    until `set_learning_rate` is called, before each step.
     """
     adapted, plain = split_parameters(model)
-    decay = config.weight_decay
+    decay, all_alike = config.weight_decay, not config.exclude_bias_and_bn
     groups: list[dict[str, Any]] = [
-        {"params": adapted, "weight_decay": decay},
-        {"params": plain, "weight_decay": 0.0 if config.exclude_bias_and_bn else decay},
+        {"params": adapted, "weight_decay": decay, "adapt": True},
+        {"params": plain, "weight_decay": decay if all_alike else 0.0, "adapt": all_alike},
     ]
-    if config.optimizer == "lars":
-        if config.nesterov:
-            raise FourminError(
-                "LARS has no Nesterov form here",
-                "MLPerf's reference points assume plain momentum",
-                "--set nesterov=false, or --set optimizer=sgd",
-            )
-        groups[0]["adapt"] = True
-        groups[1]["adapt"] = not config.exclude_bias_and_bn
-        return Lars(
-            groups,
-            lr=config.base_learning_rate,
-            momentum=config.momentum,
-            eta=config.lars_eta,
-            epsilon=config.lars_epsilon,
-            clip=config.lars_clip,
-        )
-    if config.optimizer == "sgd":
-        if config.nesterov and config.momentum == 0:
-            raise FourminError(
-                "Nesterov momentum needs a momentum greater than 0",
-                next_step="--set momentum=0.9, or --set nesterov=false",
-            )
-        return SGD(
-            groups,
-            lr=config.base_learning_rate,
-            momentum=config.momentum,
-            nesterov=config.nesterov,
-            foreach=True,
-        )
-    raise FourminError(f"unknown optimizer {config.optimizer!r}", next_step="known: lars, sgd")
+    module = import_module(f"fourmin.training.optim.{config.optimizer}")
+    optimizer: Optimizer = module.build(groups, config)
+    for parameter in (*adapted, *plain):
+        optimizer.state[parameter].update(first_state(OPTIMIZERS[config.optimizer], parameter))
+    return optimizer
 
 
 def set_learning_rate(optimizer: Optimizer, learning_rate: LearningRate) -> None:

@@ -14,18 +14,21 @@ gives other weights whenever the learning rate changes; MLPerf's reference point
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
-LearningRate = float | Tensor
+from fourmin.recipe.optimizers import OPTIMIZERS
+from fourmin.training.optim.foreach import ForeachOptimizer, LearningRate, norms
+
+if TYPE_CHECKING:
+    from fourmin.recipe.configuration import Configuration
 
 
-class Lars(Optimizer):
-    """LARS with momentum, in FP32, with foreach operations and no host synchronisation.
+class Lars(ForeachOptimizer):
+    """LARS with momentum, in FP32.
 
     Each parameter group may set its own `lr`, `momentum`, `weight_decay`, `eta`, `epsilon`,
     `clip` and `adapt`:
@@ -38,11 +41,12 @@ class Lars(Optimizer):
       min(eta * |w| / (|g| + wd * |w| + epsilon), lr); with a zero norm it is lr.
     - `epsilon` is used as given, 0 too.
 
-    Weight decay 0 leaves the adaptation on, and a zero norm leaves the weight decay on. A
-    parameter without gradient is left alone. The state is one tensor for each parameter,
-    `momentum_buffer`, v above. There is no Nesterov form and no rescaling of v when the learning
-    rate changes.
+    Weight decay 0 leaves the adaptation on, and a zero norm leaves the weight decay on. The state
+    is one tensor for each parameter, `momentum_buffer`, v above. There is no Nesterov form and no
+    rescaling of v when the learning rate changes.
     """
+
+    entry = OPTIMIZERS["lars"]
 
     def __init__(
         self,
@@ -66,64 +70,42 @@ class Lars(Optimizer):
         }
         super().__init__(params, defaults)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group. Raises TypeError unless all its parameters are FP32 master weights."""
-        super().add_param_group(param_group)
-        for parameter in self.param_groups[-1]["params"]:
-            # Squares in FP16 are 0 below 1.7e-4 and infinite above 256: norms would be wrong.
-            if parameter.dtype != torch.float32:
-                self.param_groups.pop()
-                raise TypeError(f"LARS needs FP32 parameters, not {parameter.dtype}")
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update all parameters from their `grad`; returns the closure's loss, if there is one.
-
-        Raises TypeError for a gradient that is not FP32.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            weights = [p for p in group["params"] if p.grad is not None]
-            if not weights:
-                continue
-            grads = [p.grad for p in weights]
-            velocities = []
-            for weight in weights:
-                if weight.grad.dtype != torch.float32:
-                    raise TypeError(f"LARS needs FP32 gradients, not {weight.grad.dtype}")
-                state = self.state[weight]
-                if "momentum_buffer" not in state:
-                    state["momentum_buffer"] = torch.zeros_like(weight)
-                velocities.append(state["momentum_buffer"])
-            _update(weights, grads, velocities, group)
-        return loss
+    def update(
+        self,
+        weights: list[Tensor],
+        grads: list[Tensor],
+        state: dict[str, list[Tensor]],
+        group: dict[str, Any],
+    ) -> None:
+        """One step of the formula above."""
+        velocities = state["momentum_buffer"]
+        # A sequence gives each tensor its own factor; torch's stubs know only numbers there.
+        rates: Any = _rates(weights, grads, group) if group["adapt"] else group["lr"]
+        if group["weight_decay"]:
+            changes = torch._foreach_add(grads, weights, alpha=group["weight_decay"])
+            torch._foreach_mul_(changes, rates)
+        else:
+            changes = torch._foreach_mul(grads, rates)
+        torch._foreach_mul_(velocities, group["momentum"])
+        torch._foreach_add_(velocities, changes)
+        torch._foreach_sub_(weights, velocities)
 
 
-def _update(
-    weights: list[Tensor], grads: list[Tensor], velocities: list[Tensor], group: dict[str, Any]
-) -> None:
-    # A sequence gives each tensor its own factor; torch's stubs know only numbers there.
-    rates: Any = _rates(weights, grads, group) if group["adapt"] else group["lr"]
-    if group["weight_decay"]:
-        changes = torch._foreach_add(grads, weights, alpha=group["weight_decay"])
-        torch._foreach_mul_(changes, rates)
-    else:
-        changes = torch._foreach_mul(grads, rates)
-    torch._foreach_mul_(velocities, group["momentum"])
-    torch._foreach_add_(velocities, changes)
-    torch._foreach_sub_(weights, velocities)
+def build(groups: list[dict[str, Any]], config: Configuration) -> Lars:
+    """LARS as `config` has it."""
+    return Lars(
+        groups,
+        lr=config.base_learning_rate,
+        momentum=config.momentum,
+        eta=config.lars_eta,
+        epsilon=config.lars_epsilon,
+        clip=config.lars_clip,
+    )
 
 
 def _rates(weights: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> Sequence[Tensor]:
     """The learning rate of each weight, a 0-dim tensor on its device."""
-    # torch sums the squares of an FP32 tensor on the CPU in FP32, one after the other: 0.25% are
-    # lost for the 37.7 M weights of AlexNet's FC6. The GPU's tree of partial sums is exact enough.
-    kind = torch.float64 if weights[0].device.type == "cpu" else torch.float32
-    weight_norms = torch.stack(torch._foreach_norm(weights, 2, dtype=kind))
-    grad_norms = torch.stack(torch._foreach_norm(grads, 2, dtype=kind))
+    weight_norms, grad_norms = norms(weights), norms(grads)
     ratios = (
         group["eta"]
         * weight_norms
