@@ -122,7 +122,6 @@ def _model(job: Job, place: WorkerPlace) -> nn.Module:
         model,
         config.bn_span,
         place.world_size,
-        place.rank,
         timeout=timedelta(seconds=config.collective_timeout_seconds),
     )
     return model.train()

@@ -19,9 +19,11 @@ from typing import IO, Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from fourmin.base.files import sync_folder
 from fourmin.launch.job import checkpoint_name, complete_checkpoints
@@ -65,7 +67,7 @@ class CheckpointWriter:
             for left in self._folder.glob(".*"):
                 shutil.rmtree(left)
         unnamed = self._folder / f".{checkpoint_name(epoch)}"
-        writing = dcp.async_save(
+        writing = async_save(
             state,
             storage_writer=_Writer(unnamed),
             process_group=self._group,
@@ -112,15 +114,16 @@ def load_checkpoint(folder: Path) -> State:
         state = {
             name: torch.empty(entry.size, dtype=entry.properties.dtype)
             for name, entry in described.items()
+            if isinstance(entry, TensorStorageMetadata)  # a description holds no other
         }
-        dcp.load(state, storage_reader=reader, no_dist=True)
+        load(state, storage_reader=reader, no_dist=True)
     except (Exception, CheckpointException) as error:  # whatever a broken file makes torch raise
         shutil.rmtree(folder, ignore_errors=True)
         raise BrokenCheckpointError(f"{folder.name}: {type(error).__name__}: {error}") from error
     return state
 
 
-class _Writer(dcp.FileSystemWriter):
+class _Writer(FileSystemWriter):
     """Writes what it is given, which nobody changes: no second copy."""
 
     def stage(self, state_dict: Mapping[str, Any]) -> Any:
@@ -155,11 +158,11 @@ class _Descriptions(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-class _Reader(dcp.FileSystemReader):
+class _Reader(FileSystemReader):
     """torch's reader, with its description read by `_Descriptions`."""
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        with open(self.path / ".metadata", "rb") as file:
+        with open(Path(self.path) / ".metadata", "rb") as file:
             metadata = _read_descriptions(file)
         metadata.storage_meta = StorageMeta(load_id=self.load_id)
         return metadata

@@ -19,7 +19,7 @@ from fourmin.system.hardware import processor
 from fourmin.training.backends import keep_freed_memory, set_backends
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.native import NativeAllReduce
-from fourmin.training.fast.choose import build_step, reason_against
+from fourmin.training.fast.choose import Step, build_step, reason_against
 from fourmin.training.models import build_model, forward_flops
 from fourmin.training.models.init import initialize
 from fourmin.training.optim.build import build_optimizer
@@ -142,7 +142,8 @@ def step_parts(
         num_classes=options.classes,
         bn_momentum=config.bn_momentum,
         bn_epsilon=config.bn_epsilon,
-    ).to(device=device, memory_format=memory_format)
+    )
+    model.to(device).to(memory_format=memory_format)
     initialize(model, 1, config.initialization, config.zero_last_gamma)
     model.train()
     precision = Precision(
@@ -164,8 +165,9 @@ def _own_step(kind: str, compiled: bool) -> Callable[..., tuple[Call, str, Call]
             note = f"ran the eager step: {reason}" if reason else ""
         if compiled:
             torch._dynamo.reset()
-            forward: nn.Module = torch.compile(model)
-            step = EagerStep(
+            forward = torch.compile(model)
+            assert isinstance(forward, nn.Module)
+            step: Step = EagerStep(
                 forward, optimizer, reducer, precision, schedule, config.label_smoothing
             )
         else:

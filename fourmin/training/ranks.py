@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 import numpy as np
 import torch
@@ -16,6 +17,14 @@ from fourmin.training.comm.process_group import WorkerPlace
 def barrier(place: WorkerPlace) -> None:
     """Wait until every rank is here."""
     dist.barrier(device_ids=[place.local_rank] if place.device.type == "cuda" else None)
+
+
+def gloo_group(
+    ranks: list[int] | None = None, timeout: timedelta | None = None
+) -> dist.ProcessGroup | None:
+    """A group of `ranks` (None: all) that works on the CPU; None on a rank outside of it."""
+    group = dist.new_group(ranks, timeout=timeout, backend="gloo")
+    return group if isinstance(group, dist.ProcessGroup) else None
 
 
 def mean_over_ranks(values: Tensor, place: WorkerPlace) -> list[float]:

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch.distributed as dist
-
 from fourmin.launch.job import checkpoint_name
 from fourmin.log import keys
 from fourmin.log.writer import RunLog
 from fourmin.training.comm.process_group import WorkerPlace
+from fourmin.training.ranks import gloo_group
 from fourmin.training.state import State
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ class Checkpoints:
         if not writes:
             return
         # NCCL moves what lies on GPUs, and a checkpoint does not.
-        group = dist.new_group([0], backend="gloo") if place.device.type == "cuda" else None
+        group = gloo_group([0]) if place.device.type == "cuda" else None
         if place.rank == 0:
             from fourmin.training.checkpoint import CheckpointWriter
 

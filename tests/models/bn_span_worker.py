@@ -36,7 +36,7 @@ def main() -> None:
     model.load_state_dict(inputs["state"])
     model.to(device)
     before = [id(p) for p in model.parameters()]
-    apply_bn_span(model, span, world, rank, timeout=timeout)
+    apply_bn_span(model, span, world, timeout=timeout)
     x = inputs["x"][rank].to(device).requires_grad_()
     weights = inputs["weights"][rank].to(device)
     result = {

@@ -202,12 +202,12 @@ def test_one_value_per_channel_is_refused(alone):
 @pytest.mark.parametrize(("span", "world"), [(3, 4), (8, 4), (0, 4), (-2, 4)])
 def test_span_must_divide_the_world(span, world):
     with pytest.raises(FourminError, match="1, 2, 4"):
-        apply_bn_span(nn.Sequential(nn.BatchNorm2d(2)), span, world, 0)
+        apply_bn_span(nn.Sequential(nn.BatchNorm2d(2)), span, world)
 
 
 def test_span_one_changes_nothing():
     model = build_model("resnet8", num_classes=10, bn_momentum=0.1, bn_epsilon=1e-5)
-    apply_bn_span(model, 1, 4, 0)  # also needs no process group
+    apply_bn_span(model, 1, 4)  # also needs no process group
     assert not any(isinstance(m, SpanBatchNorm2d) for m in model.modules())
 
 

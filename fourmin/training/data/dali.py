@@ -13,12 +13,13 @@ With a cache of decoded images the pipeline is fed whole images instead, and onl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from nvidia.dali import Pipeline, fn, types
+from torch.utils.dlpack import from_dlpack
 
 from fourmin.base.errors import FourminError
 from fourmin.training.data.dali_decoder import (
@@ -165,7 +166,7 @@ class _Pipe:
         """Called by DALI for each batch, ahead of its use; StopIteration ends an epoch."""
         return next(self._feed)
 
-    def _inputs(self, work: Iterator[Work]) -> Iterator[tuple[Any, ...]]:
+    def _inputs(self, work: Iterator[Work]) -> Generator[tuple[Any, ...], None, None]:
         for one, samples in self._samples(work):
             self._in_flight.append(one)
             geometry = (getattr(one.plan, name) for name in self._geometry)
@@ -213,7 +214,7 @@ class _Pipe:
             raise named(self._loader, under_way, error) from error
 
     def _batch(self, work: Work, outputs: Any) -> Batch:
-        images, labels, indices, *sizes = (torch.from_dlpack(one.as_tensor()) for one in outputs)
+        images, labels, indices, *sizes = (from_dlpack(one.as_tensor()) for one in outputs)
         for found in sizes:
             check_sizes(self._loader, work.split, work.indices, found.numpy())
         images = images.permute(0, 3, 1, 2)

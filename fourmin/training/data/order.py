@@ -203,7 +203,8 @@ def _blocks(k: int) -> int:
 
 
 def _unit(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    return (words >> np.uint64(11)) * (1.0 / (1 << 53))
+    unit: npt.NDArray[np.float64] = (words >> np.uint64(11)) * (1.0 / (1 << 53))
+    return unit
 
 
 def _multiply(

@@ -15,6 +15,7 @@ from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import RunLog
 from fourmin.training.comm.process_group import WorkerPlace
+from fourmin.training.ranks import gloo_group
 
 LONGEST = timedelta(days=1)
 """How long the nodes wait for the slowest copy; a collective's timeout would be too short."""
@@ -28,7 +29,7 @@ def refuse_shared_stage(job: Job, stage: Path, place: WorkerPlace) -> None:
     """
     if place.world_size == place.ranks_per_node:
         return
-    group = dist.new_group(backend="gloo")
+    group = gloo_group()
     launch = (
         f".{staged_folder(stage, job.campaign, job.run).name}-{job.attempt}-{job.restart}-node-"
     )
@@ -59,7 +60,7 @@ def stage_dataset(job: Job, stage: Path, place: WorkerPlace, log: RunLog) -> Pat
     Raises FourminError.
     """
     log.start(keys.STAGING_START, None)
-    group = dist.new_group(backend="gloo", timeout=LONGEST)
+    group = gloo_group(timeout=LONGEST)
     folder = staged_folder(stage, job.campaign, job.run)
     copied = None
     if place.local_rank == 0:

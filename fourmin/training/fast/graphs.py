@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE
 
 Action = Callable[[], None]
 Cut = Callable[[Action], None]
@@ -25,7 +29,7 @@ class Segments:
     never two `Segments` of one pool at the same time.
     """
 
-    def __init__(self, body: Body, pool: tuple[int, int]) -> None:
+    def __init__(self, body: Body, pool: _POOL_HANDLE | None) -> None:
         """Capture. `body` must have run before, so that nothing is compiled or chosen now."""
         self._parts: list[tuple[torch.cuda.CUDAGraph, Action | None]] = []
         # Memory that waits for the collector would be freed while a capture forbids it.
@@ -55,7 +59,7 @@ class Segments:
                 action()
 
 
-def _begin(pool: tuple[int, int]) -> torch.cuda.CUDAGraph:
+def _begin(pool: _POOL_HANDLE | None) -> torch.cuda.CUDAGraph:
     graph = torch.cuda.CUDAGraph()
     # NCCL's watchdog thread may query events meanwhile: only this thread is held to the rules.
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")

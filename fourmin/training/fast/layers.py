@@ -290,9 +290,10 @@ class FusedConvolution:
 
     def forward(self, x: Tensor) -> Tensor:
         """The convolution's output."""
-        return torch.ops.aten.convolution(
+        y: Tensor = torch.ops.aten.convolution(
             x, self.weight, None, self.stride, self.padding, _NO_DILATION, False, _NO_PADDING, 1
         )
+        return y
 
     def forward_with_statistics(self, x: Tensor, norm: FusedBatchNorm) -> Tensor:
         """The output, with the statistics of `norm`, taken on the way where that is faster."""
@@ -326,7 +327,7 @@ class FusedConvolution:
         return y
 
     def _backward(self, dy: Tensor, x: Tensor, data: bool) -> Tensor:
-        result = torch.ops.aten.convolution_backward(
+        result: list[Tensor] = torch.ops.aten.convolution_backward(
             dy, x, self.weight, None, self.stride, self.padding, _NO_DILATION, False, _NO_PADDING,
             1, [data, not data, False],
         )  # fmt: skip

@@ -26,10 +26,10 @@ INPUT_CHANNELS = 4
 class Sink(Protocol):
     """Where gradients of weights go, in the order of the backward pass."""
 
-    def weight(self, parameter: nn.Parameter, gradient: Tensor) -> None:
+    def weight(self, parameter: Tensor, gradient: Tensor) -> None:
         """Take a gradient in the activations' type."""
 
-    def written(self, *parameters: nn.Parameter) -> None:
+    def written(self, *parameters: Tensor) -> None:
         """Take note that these parameters' `grad` has been written already."""
 
 
@@ -48,7 +48,7 @@ class FusedBlock:
     """One residual block: convolutions with their normalizations, and its end."""
 
     def __init__(
-        self, block: ResidualBlock, halves: Mapping[nn.Parameter, Tensor], workspace: Workspace
+        self, block: ResidualBlock, halves: Mapping[Tensor, Tensor], workspace: Workspace
     ) -> None:
         names = ("1", "2", "3") if isinstance(block, Bottleneck) else ("1", "2")
         self.convolutions = []
@@ -88,9 +88,7 @@ class FusedResNet:
     here, padded to four input channels: call `refresh` after each change of the weights.
     """
 
-    def __init__(
-        self, model: ResNet, halves: Mapping[nn.Parameter, Tensor], plan: FusionPlan
-    ) -> None:
+    def __init__(self, model: ResNet, halves: Mapping[Tensor, Tensor], plan: FusionPlan) -> None:
         self.model = model
         self._plan = plan
         self._halves = halves
@@ -111,7 +109,8 @@ class FusedResNet:
             if isinstance(block, ResidualBlock)
         ]
         self._norms = [self.stem_norm, *(n for block in self.blocks for n in block.all_norms)]
-        self._counters = [n.module.num_batches_tracked for n in self._norms]
+        counters = (n.module.num_batches_tracked for n in self._norms)
+        self._counters = [counter for counter in counters if counter is not None]
 
     def refresh(self) -> None:
         """Take over the first convolution's weight."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fourmin.training.comm.fusion import Bucket
 
@@ -22,24 +22,24 @@ class BucketSink:
     ) -> None:
         self._complete = complete
         self._accumulate = accumulate
-        self._place = {
+        self._place: dict[Tensor, int] = {
             slot.parameter: index for index, bucket in enumerate(buckets) for slot in bucket.slots
         }
         self._missing = [len(bucket.slots) for bucket in buckets]
         self._waiting: list[list[tuple[Tensor, Tensor]]] = [[] for _ in buckets]
 
-    def weight(self, parameter: nn.Parameter, gradient: Tensor) -> None:
+    def weight(self, parameter: Tensor, gradient: Tensor) -> None:
         """Take `gradient`, of the parameter's shape and any floating-point type."""
         assert parameter.grad is not None
         self._waiting[self._place[parameter]].append((parameter.grad, gradient))
         self._count(parameter)
 
-    def written(self, *parameters: nn.Parameter) -> None:
+    def written(self, *parameters: Tensor) -> None:
         """Take note that `grad` of these parameters holds their gradient already."""
         for parameter in parameters:
             self._count(parameter)
 
-    def _count(self, parameter: nn.Parameter) -> None:
+    def _count(self, parameter: Tensor) -> None:
         index = self._place[parameter]
         self._missing[index] -= 1
         if not self._missing[index]:
@@ -69,7 +69,8 @@ def _vector(tensor: Tensor) -> Tensor:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    return torch.ops.aten.is_non_overlapping_and_dense(tensor)
+    dense: bool = torch.ops.aten.is_non_overlapping_and_dense(tensor)
+    return dense
 
 
 def _same_order(a: Tensor, b: Tensor) -> bool:

@@ -34,8 +34,8 @@ from fourmin.training.fast.sink import BucketSink
 from fourmin.training.fast.update import FusedUpdate
 from fourmin.training.models.resnet import ResNet
 from fourmin.training.precision import DTYPES, Precision
+from fourmin.training.step import MicroBatch
 
-MicroBatch = tuple[Tensor, Tensor]
 _ALIGNMENT = 8  # elements: working copies start at multiples of 16 bytes
 _WARMUP_PASSES = 2
 
@@ -72,7 +72,7 @@ class FastStep:
         self._label_smoothing = label_smoothing
         self._world_size = world_size
         self._use_graphs = use_graphs
-        self._masters: list[nn.Parameter] = []
+        self._masters: list[Tensor] = []
         self._halves: list[Tensor] = []
         self._executor: FusedResNet | GeneralModel
         if isinstance(model, ResNet):
@@ -99,7 +99,7 @@ class FastStep:
         self._inputs: dict[tuple[int, ...], MicroBatch] = {}
         self._captured: dict[tuple[tuple[int, ...], int, bool, bool], graphs.Segments] = {}
         self._captured_update: graphs.Segments | None = None
-        self._pool = torch.cuda.graph_pool_handle() if use_graphs else (0, 0)
+        self._pool = torch.cuda.graph_pool_handle() if use_graphs else None
 
     @property
     def performed(self) -> int:

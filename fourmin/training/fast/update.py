@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import triton.language as tl
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from fourmin.training.fast.kernels import update as kernels
@@ -38,7 +38,7 @@ class FusedUpdate:
     def __init__(
         self,
         optimizer: Optimizer,
-        halves: Mapping[nn.Parameter, Tensor],
+        halves: Mapping[Tensor, Tensor],
         learning_rates: Sequence[float],
         *,
         scaled: bool,
@@ -54,7 +54,8 @@ class FusedUpdate:
         self._factor = factor
         self._velocities: list[Tensor] = []
         rows: list[list[int]] = []
-        first_chunk, groups = [0], []
+        first_chunk = [0]
+        groups: list[int] = []
         settings = []
         kinds = {half.dtype for half in halves.values()} or {torch.float32}
         (kind,) = kinds

@@ -35,7 +35,12 @@ class _SharedBatchNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, group: Any
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        epsilon: float,
+        group: dist.ProcessGroup | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         x32 = x.float()
         local_count = x.numel() // x.shape[1]
@@ -83,7 +88,7 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
     output has the input's type.
     """
 
-    group: Any = None
+    group: dist.ProcessGroup | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, c, h, w] to the same shape. Raises ValueError when the group has one value only."""
@@ -108,7 +113,7 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         return y
 
 
-def _convert(module: nn.Module, group: Any) -> None:
+def _convert(module: nn.Module, group: dist.ProcessGroup | None) -> None:
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm2d):
             assert child.momentum is not None
@@ -128,7 +133,6 @@ def apply_bn_span(
     model: nn.Module,
     span: int,
     world_size: int,
-    rank: int,
     *,
     timeout: timedelta | None = None,
 ) -> None:
@@ -151,13 +155,13 @@ def apply_bn_span(
         )
     if span == 1:
         return
-    own: Any = None
+    own: dist.ProcessGroup | None = None
     for first in range(0, world_size, span):  # every rank takes part in making every group
         group = dist.new_group(list(range(first, first + span)), timeout=timeout)
-        if first <= rank < first + span:
+        if isinstance(group, dist.ProcessGroup):  # a rank outside of it gets a marker
             own = group
     if next(model.parameters()).device.type == "cuda":
-        nn.SyncBatchNorm.convert_sync_batchnorm(model, own)  # type: ignore[no-untyped-call]
+        nn.SyncBatchNorm.convert_sync_batchnorm(model, own)
     else:
         _convert(model, own)
 
