@@ -16,12 +16,15 @@ that for the algorithms that fourmin composes, and NCCL's for `native` alone.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
+from fourmin.base.errors import FourminError, list_names
 from fourmin.estimate.profile import Profile
-from fourmin.recipe.tuning import CANDIDATES
+from fourmin.recipe.allreduces import ALL_REDUCES, CANDIDATES, needs, taken
 
 _US = 1e-6
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -190,13 +193,26 @@ def torus(nbytes: float, grouping: Grouping, profile: Profile) -> float:
     )
 
 
-_ALGORITHMS = {
-    "native": native,
-    "ring": ring,
-    "hierarchical": hierarchical,
-    "halving-doubling": halving_doubling,
-    "torus": torus,
-}
+Cost = Callable[[float, Grouping, Profile], float]
+"""Seconds of an all-reduce, from bytes, ranks and machine."""
+
+MODELLED = tuple(name for name, entry in ALL_REDUCES.items() if entry.cost or entry.table)
+"""What can be estimated."""
+
+
+@cache
+def cost_of(name: str) -> Cost:
+    """The cost function of an all-reduce that sums. Raises FourminError where there is none."""
+    module, _, function = ALL_REDUCES[name].cost.rpartition(".")
+    if not function:
+        raise FourminError(
+            f"the all-reduce {name} has no cost model",
+            "an estimate adds up the seconds of every bucket, and of this one they are not known",
+            f"estimate with another --allreduce: {list_names(MODELLED)}; or measure {name}: "
+            "`fourmin bench allreduce`",
+        )
+    cost: Cost = getattr(importlib.import_module(f"fourmin.estimate.{module}"), function)
+    return cost
 
 
 def choose(
@@ -206,22 +222,21 @@ def choose(
     profile: Profile,
     *,
     hybrid_threshold: int = 0,
-    tuning: Sequence[tuple[int, str]] = (),
+    tuning: Sequence[str] = (),
 ) -> tuple[str, float]:
     """The algorithm that sums `nbytes` bytes and its seconds.
 
-    `hybrid` takes hierarchical below its threshold and the ring from there on; `tuned` follows
-    its table, and without one the fastest by these models.
+    `tuned` without a table takes the fastest by these models. Raises FourminError for one without
+    a cost model.
     """
-    if allreduce == "hybrid":
-        allreduce = "hierarchical" if nbytes < hybrid_threshold else "ring"
-    elif allreduce == "tuned":
-        if not tuning:
-            times = {name: _ALGORITHMS[name](nbytes, grouping, profile) for name in CANDIDATES}
-            best = min(times, key=lambda name: times[name])
-            return best, times[best]
-        allreduce = [name for size, name in tuning if size <= nbytes][-1]
-    return allreduce, _ALGORITHMS[allreduce](nbytes, grouping, profile)
+    table = ALL_REDUCES[allreduce].table
+    if table and needs(allreduce, "tuning") and not tuning:
+        known = (name for name in CANDIDATES if ALL_REDUCES[name].cost)
+        times = {name: cost_of(name)(nbytes, grouping, profile) for name in known}
+        best = min(times, key=lambda name: times[name])
+        return best, times[best]
+    name = taken(table(hybrid_threshold, tuning), nbytes) if table else allreduce
+    return name, cost_of(name)(nbytes, grouping, profile)
 
 
 def best_hybrid_threshold(sizes: Sequence[int], grouping: Grouping, profile: Profile) -> int:
