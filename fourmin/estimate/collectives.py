@@ -1,13 +1,9 @@
 """How long an all-reduce takes, by algorithm: the published cost models.
 
-n bytes, p ranks in m groups of k, latency a and time a byte b (i inside a group, e between):
-
-- ring: 2(p-1) a + 2((p-1)/p) n b
-- hierarchical (Jia et al. 2018): 4(k-1) a_i + 2(m-1) a_e + 4((k-1)/k) n b_i + 2((m-1)/m) n b_e
-- halving and doubling: 2 log2(p) a + 2((p-1)/p) n b, of which n/k crosses between groups
-- torus: 2(k-1) a_i + 2(m-1) a_e + 2((k-1)/k) n b_i + 2((m-1)/m)(n/k) b_e, b_e for one rank; here
-  the messages of a row are one round and columns halve and double (docs/allreduce.md)
-- native: what NCCL's tuner computes, the least over algorithm and protocol of latency + bytes/rate
+The formulas stand in `fourmin.recipe.allreduces`, the symbols in docs/allreduce.md. Of halving and
+doubling n/k crosses between groups; in the torus b_e is that of one rank, the messages of a row are
+one round, and columns halve and double. `native` is what NCCL's tuner computes: the least over
+algorithm and protocol of latency + bytes/rate.
 
 Latencies are NCCL's own (src/graph/tuning.cc of NCCL 2.30, default tuner constants): microseconds
 by kind of link and protocol. A profile that has measured a round of point-to-point messages takes
