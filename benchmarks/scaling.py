@@ -10,9 +10,10 @@ DistributedDataParallel with static_graph and gradient_as_bucket_view. Efficienc
 of a GPU among N over those of the same step on a GPU alone, which also runs on all GPUs at once,
 so that clocks and power are alike. The last line of the output is JSON.
 
-Two more, if named, tell where the rest goes: `lockstep` is the lone step and an all-reduce of
-4 bytes after it (what waiting for the slowest GPU of each step costs), `silent` the step as
-`native` has it, with all its buckets, that sends nothing (what cutting it into buckets costs).
+`--only` takes the other all-reduces as well. Two more, if named, tell where the rest goes:
+`lockstep` is the lone step and an all-reduce of 4 bytes after it (what waiting for the slowest GPU
+of each step costs), `silent` the step as `native` has it, with all its buckets, that sends nothing
+(what cutting it into buckets costs).
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fourmin.recipe.allreduces import NAMES
 from fourmin.recipe.configuration import FIELDS
 from fourmin.recipe.presets import load_preset
 from fourmin.system.environment import DEVICE_QUEUES
@@ -38,7 +41,7 @@ PRESET = "resnet50-8k"
 WARM_UP = 8
 LEAD_IN = 4
 BLOCKS = 6
-CONTENDERS = ("lockstep", "silent", "native", "tuned", "ddp")
+CONTENDERS = ("lockstep", "silent", *NAMES, "ddp")
 
 
 def main() -> int:
@@ -118,7 +121,7 @@ def worker(plan_path: str, result_path: str) -> None:
         seconds=4.0,
     )
     bandwidths = measure.tune_and_measure(plan, place)
-    steps = build_steps(options, place, tuple(bandwidths["tuning"]))
+    steps = build_steps(options, place, bandwidths)
     rates = take_turns(steps, options, place)
     if place.rank == 0:
         result = {
@@ -148,9 +151,9 @@ def alone(contender: str, step: str) -> str:
 
 
 def build_steps(
-    options: dict[str, Any], place: Any, tuning: tuple[str, ...]
+    options: dict[str, Any], place: Any, measured: dict[str, Any]
 ) -> dict[str, Callable[[], object]]:
-    """One training step of each kind, on images of its own GPU."""
+    """One training step of each kind, on images of its own GPU, with the tables `measured`."""
     import torch
     import torch.distributed as dist
     from torch.nn import functional
@@ -179,7 +182,8 @@ def build_steps(
         group_size=options["group_size"],
         fusion_threshold=options["fusion_threshold"],
         gradient_dtype=options["gradient_dtype"],
-        tuning=tuning,
+        hybrid_threshold=measured["hybrid_threshold"],
+        tuning=tuple(measured["tuning"]),
     )
     lone = dataclasses.replace(place, rank=0, world_size=1, ranks_per_node=1)
     images = torch.randn(batch, 3, 224, 224, device=place.device)
@@ -274,8 +278,7 @@ def build_steps(
         "alone": lambda: own(options["step"], "native", lone),
         "lockstep": lockstep,
         "silent": lambda: own(options["step"], "native", place, silent=True),
-        "native": lambda: own(options["step"], "native", place),
-        "tuned": lambda: own(options["step"], "tuned", place),
+        **{name: partial(own, options["step"], name, place) for name in NAMES},
         "alone-eager": lambda: own("eager", "native", lone),
         "ddp": ddp,
     }

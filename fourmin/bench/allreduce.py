@@ -20,6 +20,7 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.launch.agent import Agent, agent_environment
+from fourmin.recipe.allreduces import NAMES, check_group_size
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version
 
@@ -106,12 +107,13 @@ def with_bandwidths(result: Mapping[str, Any]) -> dict[str, Any]:
 
 def table_lines(result: Mapping[str, Any]) -> list[str]:
     """The rows as text; the fastest algorithm of each size has a star."""
+    wide = max(map(len, NAMES)) + 1
     lines = [
         f"{result['workers']} workers ({result['backend']}, {result['device']}), groups of "
         f"{result['group_size'] or result['workers_per_node']}, {result['dtype']}; "
         "time of the slowest rank, bandwidths in GB/s",
         "",
-        f"{'size':>9}  {'algorithm':<17} {'median ms':>11} {'least':>10} {'most':>10}"
+        f"{'size':>9}  {'algorithm':<{wide}} {'median ms':>11} {'least':>10} {'most':>10}"
         f" {'algorithm':>10} {'bus':>8}  sum",
     ]
     fastest = {
@@ -128,7 +130,7 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
         before = row["bytes"]
         star = "*" if fastest[row["bytes"]] == row["algorithm"] else ""
         lines.append(
-            f"{size:>9}  {row['algorithm'] + star:<17} {row['milliseconds']:>11.3f}"
+            f"{size:>9}  {row['algorithm'] + star:<{wide}} {row['milliseconds']:>11.3f}"
             f" {row['least']:>10.3f} {row['most']:>10.3f} {row['algorithm_bandwidth']:>10.3f}"
             f" {row['bus_bandwidth']:>8.3f}  {'ok' if row['correct'] else 'WRONG'}"
         )
@@ -157,9 +159,7 @@ def _plan(options: Options) -> tuple[dict[str, Any], int]:
     if workers < 2:
         raise FourminError(f"{workers} worker has nobody to sum with",
                            next_step="--procs 2, or more")  # fmt: skip
-    if not 0 <= options.group_size <= workers:
-        raise FourminError(f"--group-size {options.group_size} does not fit {workers} workers",
-                           next_step=f"1 to {workers}; 0 stands for all of them")  # fmt: skip
+    check_group_size(options.group_size, workers, workers)
     if options.iterations < 1:
         raise FourminError(f"--iterations {options.iterations}: at least 1 is needed")
     if options.dtype not in ("float32", "float16", "bfloat16"):

@@ -116,6 +116,7 @@ def _configuration(
     from dataclasses import replace
 
     from fourmin.base.errors import FourminError
+    from fourmin.recipe.allreduces import needs
     from fourmin.recipe.presets import load_preset
     from fourmin.recipe.settings import requested_changes
     from fourmin.recipe.tuning import load_tuning
@@ -140,7 +141,7 @@ def _configuration(
             "there are estimates for GPUs only", f"device is {config.device}", "--set device=cuda"
         )
     # `tuned` without a table takes what the models find fastest; a run would need the table.
-    modelled = config.allreduce == "tuned" and not config.tuning
+    modelled = needs(config.allreduce, "tuning") and not config.tuning
     (replace(config, allreduce="native") if modelled else config).check()
     return config
 

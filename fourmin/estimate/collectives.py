@@ -1,13 +1,9 @@
 """How long an all-reduce takes, by algorithm: the published cost models.
 
-n bytes, p ranks in m groups of k, latency a and time a byte b (i inside a group, e between):
-
-- ring: 2(p-1) a + 2((p-1)/p) n b
-- hierarchical (Jia et al. 2018): 4(k-1) a_i + 2(m-1) a_e + 4((k-1)/k) n b_i + 2((m-1)/m) n b_e
-- halving and doubling: 2 log2(p) a + 2((p-1)/p) n b, of which n/k crosses between groups
-- torus: 2(k-1) a_i + 2(m-1) a_e + 2((k-1)/k) n b_i + 2((m-1)/m)(n/k) b_e, b_e for one rank; here
-  the messages of a row are one round and columns halve and double (docs/allreduce.md)
-- native: what NCCL's tuner computes, the least over algorithm and protocol of latency + bytes/rate
+The formulas stand in `fourmin.recipe.allreduces`, the symbols in docs/allreduce.md. Of halving and
+doubling n/k crosses between groups; in the torus b_e is that of one rank, the messages of a row are
+one round, and columns halve and double. `native` is what NCCL's tuner computes: the least over
+algorithm and protocol of latency + bytes/rate.
 
 Latencies are NCCL's own (src/graph/tuning.cc of NCCL 2.30, default tuner constants): microseconds
 by kind of link and protocol. A profile that has measured a round of point-to-point messages takes
@@ -16,12 +12,15 @@ that for the algorithms that fourmin composes, and NCCL's for `native` alone.
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
+from fourmin.base.errors import FourminError, list_names
 from fourmin.estimate.profile import Profile
-from fourmin.recipe.tuning import CANDIDATES
+from fourmin.recipe.allreduces import ALL_REDUCES, CANDIDATES, needs, taken
 
 _US = 1e-6
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -190,13 +189,26 @@ def torus(nbytes: float, grouping: Grouping, profile: Profile) -> float:
     )
 
 
-_ALGORITHMS = {
-    "native": native,
-    "ring": ring,
-    "hierarchical": hierarchical,
-    "halving-doubling": halving_doubling,
-    "torus": torus,
-}
+Cost = Callable[[float, Grouping, Profile], float]
+"""Seconds of an all-reduce, from bytes, ranks and machine."""
+
+MODELLED = tuple(name for name, entry in ALL_REDUCES.items() if entry.cost or entry.table)
+"""What can be estimated."""
+
+
+@cache
+def cost_of(name: str) -> Cost:
+    """The cost function of an all-reduce that sums. Raises FourminError where there is none."""
+    module, _, function = ALL_REDUCES[name].cost.rpartition(".")
+    if not function:
+        raise FourminError(
+            f"the all-reduce {name} has no cost model",
+            "an estimate adds up the seconds of every bucket, and of this one they are not known",
+            f"estimate with another --allreduce: {list_names(MODELLED)}; or measure {name}: "
+            "`fourmin bench allreduce`",
+        )
+    cost: Cost = getattr(importlib.import_module(f"fourmin.estimate.{module}"), function)
+    return cost
 
 
 def choose(
@@ -206,22 +218,21 @@ def choose(
     profile: Profile,
     *,
     hybrid_threshold: int = 0,
-    tuning: Sequence[tuple[int, str]] = (),
+    tuning: Sequence[str] = (),
 ) -> tuple[str, float]:
     """The algorithm that sums `nbytes` bytes and its seconds.
 
-    `hybrid` takes hierarchical below its threshold and the ring from there on; `tuned` follows
-    its table, and without one the fastest by these models.
+    `tuned` without a table takes the fastest by these models. Raises FourminError for one without
+    a cost model.
     """
-    if allreduce == "hybrid":
-        allreduce = "hierarchical" if nbytes < hybrid_threshold else "ring"
-    elif allreduce == "tuned":
-        if not tuning:
-            times = {name: _ALGORITHMS[name](nbytes, grouping, profile) for name in CANDIDATES}
-            best = min(times, key=lambda name: times[name])
-            return best, times[best]
-        allreduce = [name for size, name in tuning if size <= nbytes][-1]
-    return allreduce, _ALGORITHMS[allreduce](nbytes, grouping, profile)
+    table = ALL_REDUCES[allreduce].table
+    if table and needs(allreduce, "tuning") and not tuning:
+        known = (name for name in CANDIDATES if ALL_REDUCES[name].cost)
+        times = {name: cost_of(name)(nbytes, grouping, profile) for name in known}
+        best = min(times, key=lambda name: times[name])
+        return best, times[best]
+    name = taken(table(hybrid_threshold, tuning), nbytes) if table else allreduce
+    return name, cost_of(name)(nbytes, grouping, profile)
 
 
 def best_hybrid_threshold(sizes: Sequence[int], grouping: Grouping, profile: Profile) -> int:

@@ -7,17 +7,14 @@ The sizes are data (`models.json`, made from the real models by
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
-from fourmin.recipe.buckets import partition
+from fourmin.recipe.buckets import lay_out, partition
 
-ALIGNMENT = 4
-"""Elements at whose multiples a gradient starts in its bucket, as in the reducer."""
 FP32_BYTES = 4
 WIRE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 """Bytes of an element as it is sent, by the configuration's `gradient_dtype`."""
@@ -58,7 +55,7 @@ class ModelShape:
 
 
 @dataclass(frozen=True)
-class Bucket:
+class BucketShape:
     """Gradients that are reduced together: bytes as sent, and the share of the backward pass
     (0 to 1) after which the last of them is there.
     """
@@ -85,7 +82,7 @@ def load_shape(model: str) -> ModelShape:
 
 
 @cache
-def fuse(shape: ModelShape, threshold: int, gradient_dtype: str) -> tuple[Bucket, ...]:
+def fuse(shape: ModelShape, threshold: int, gradient_dtype: str) -> tuple[BucketShape, ...]:
     """The buckets of a model, in the order of launch, as `GradientReducer` makes them.
 
     The backward pass takes each layer in proportion to its operations.
@@ -97,12 +94,6 @@ def fuse(shape: ModelShape, threshold: int, gradient_dtype: str) -> tuple[Bucket
     buckets = []
     for part in parts:
         done += sum(gradient.operations for gradient in part)
-        buckets.append(Bucket(_elements(part) * WIRE_BYTES[gradient_dtype], done / whole))
+        _, elements = lay_out([gradient.elements for gradient in part])
+        buckets.append(BucketShape(elements * WIRE_BYTES[gradient_dtype], done / whole))
     return tuple(buckets)
-
-
-def _elements(part: Sequence[Gradient]) -> int:
-    end = 0
-    for gradient in part:
-        end = -(-end // ALIGNMENT) * ALIGNMENT + gradient.elements
-    return end

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.estimate.collectives import MODELLED
 from fourmin.estimate.profile import Profile
 from fourmin.estimate.step import Step, Work, estimate_step, evaluation_seconds
 from fourmin.recipe.configuration import Configuration
-from fourmin.recipe.tuning import CANDIDATES
 from fourmin.results.estimates import KIND
 from fourmin.results.rcp import references
 from fourmin.ruleset import CURRENT, Benchmark
@@ -124,7 +124,7 @@ def estimate(
         curve=tuple(_curve(work, configuration.nodes, profile)),
         alternatives={
             name: estimate_step(replace(work, allreduce=name, tuning=()), profile).time.seconds
-            for name in (*CANDIDATES, "hybrid", "tuned")
+            for name in MODELLED
         },
         epochs=until,
         epochs_source=source,

@@ -12,7 +12,6 @@ from fourmin.estimate.models import fuse, load_shape
 from fourmin.estimate.profile import Profile
 from fourmin.estimate.timeline import Reduction, StepTime, overlap
 from fourmin.recipe.configuration import Configuration
-from fourmin.recipe.tuning import parse_entries
 
 FORWARD_SHARE = 1 / 3
 _FP32_BYTES = 4
@@ -35,7 +34,7 @@ class Work:
     fusion_threshold: int = 4 << 20
     gradient_dtype: str = "fp32"
     hybrid_threshold: int = 0
-    tuning: tuple[tuple[int, str], ...] = ()
+    tuning: tuple[str, ...] = ()
     bn_span: int = 1
 
     @classmethod
@@ -55,7 +54,7 @@ class Work:
             fusion_threshold=config.fusion_threshold,
             gradient_dtype=config.gradient_dtype,
             hybrid_threshold=config.hybrid_threshold,
-            tuning=parse_entries(config.tuning) if config.tuning else (),
+            tuning=config.tuning,
             bn_span=config.bn_span,
         )
 

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 TAIL = 1 << 20
 """FP32 bytes: the most that is left for last, when nothing is left to hide its reduction."""
 
+ALIGNMENT = 4
+"""Elements at whose multiples a gradient starts: 16 bytes of FP32, as vectorised kernels want."""
+
 
 def partition(sizes: Sequence[int], threshold: int) -> list[list[int]]:
     """Group gradients into buckets; returns indices of `sizes`, in the order of launch.
@@ -28,6 +31,16 @@ def partition(sizes: Sequence[int], threshold: int) -> list[list[int]]:
     if parts:
         parts[-1:] = _before_and_tail(sizes, parts[-1])
     return parts
+
+
+def lay_out(elements: Sequence[int]) -> tuple[list[int], int]:
+    """Where each gradient of a bucket starts, and where the last one ends, in elements."""
+    starts = []
+    end = 0
+    for count in elements:
+        starts.append(-(-end // ALIGNMENT) * ALIGNMENT)
+        end = starts[-1] + count
+    return starts, end
 
 
 def _before_and_tail(sizes: Sequence[int], last: list[int]) -> list[list[int]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fourmin.base.errors import FourminError
+from fourmin.recipe.allreduces import check_group_size, needs, parse_entries
 from fourmin.recipe.optimizers import OPTIMIZERS
-from fourmin.recipe.tuning import parse_entries
 
 if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
@@ -74,23 +74,15 @@ def _gradient_dtype(config: Configuration) -> None:
 
 
 def _groups(config: Configuration) -> None:
-    size, node = config.group_size, config.procs_per_node
-    if size <= node or (size <= config.workers and size % node == 0):
-        return
-    larger = f", or a multiple of {node} up to {config.workers}" if config.nodes > 1 else ""
-    raise FourminError(
-        f"group_size={size} does not fit {config.workers} workers, {node} on each node",
-        "a group is a part of one node or a number of whole nodes",
-        f"1 to {node}{larger}; 0 stands for the node",
-    )
+    check_group_size(config.group_size, config.workers, config.procs_per_node)
 
 
 def _tuning(config: Configuration) -> None:
     if config.tuning:
         parse_entries(config.tuning)
-    elif config.allreduce == "tuned":
+    elif needs(config.allreduce, "tuning"):
         raise FourminError(
-            "allreduce=tuned needs a table",
+            f"allreduce={config.allreduce} needs a table",
             "it takes the algorithm that a measurement found fastest for each size",
             "`fourmin bench allreduce --output FILE`, then --tuning FILE",
         )

@@ -16,19 +16,10 @@ from typing import Annotated, Any
 
 from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.base.errors import FourminError, list_names
+from fourmin.recipe.allreduces import NAMES
 from fourmin.recipe.combinations import check_combinations
 from fourmin.recipe.fields import Field, fields_of
 from fourmin.recipe.optimizers import OPTIMIZERS
-
-ALLREDUCES = (
-    "native",
-    "ring",
-    "hierarchical",
-    "hybrid",
-    "halving-doubling",
-    "torus",
-    "tuned",
-)
 
 AUTO = "auto"
 """What a preset writes for device, precision or decoder where the machine decides."""
@@ -160,7 +151,7 @@ class Configuration:
     ] = 2000
 
     # Gradient reduction.
-    allreduce: Annotated[str, Field("How gradients are summed.", choices=ALLREDUCES)] = "native"
+    allreduce: Annotated[str, Field("How gradients are summed.", choices=NAMES)] = "native"
     group_size: Annotated[
         int,
         Field(

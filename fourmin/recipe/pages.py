@@ -1,8 +1,8 @@
-"""Writes what is made from the fields of the configuration and from the presets.
+"""Writes what is made from the fields of the configuration, the presets and the all-reduces.
 
 `python -m fourmin.recipe.pages`, in a checkout: the configuration in the schemas of campaigns and
-results, docs/configuration.md, the table of docs/presets.md, and the presets as the tests know
-them (whoever changes one sees it in review).
+results, docs/configuration.md, the tables of docs/presets.md and docs/allreduce.md, and the presets
+as the tests know them (whoever changes one sees it in review).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 
 from fourmin.base.files import rulesets_folder
 from fourmin.base.marks import replace_between
+from fourmin.recipe.allreduces import ALL_REDUCES
 from fourmin.recipe.configuration import FIELDS
 from fourmin.recipe.fields import Field
 from fourmin.recipe.presets import PRESETS, describe_preset, load_preset
 from fourmin.ruleset import CURRENT
 
-BEGIN, END = "<!-- presets: written by `make docs` -->\n", "<!-- end of presets -->\n"
 _ROOT = Path(__file__).resolve().parents[2]
 _MOST_ITEMS = 100
 _LARGEST = 2**53 - 1
@@ -109,6 +109,14 @@ def _presets() -> Iterator[str]:
     yield "\n"
 
 
+def _all_reduces() -> Iterator[str]:
+    """The lines of the table of docs/allreduce.md."""
+    yield "\n| name | what it does | cost |\n|---|---|---|\n"
+    for entry in ALL_REDUCES.values():
+        yield f"| `{entry.name}` | {entry.meaning} | {entry.formula} |\n"
+    yield "\n"
+
+
 def generated() -> dict[Path, str]:
     """The files that are made here, with what they should hold."""
     made = {}
@@ -118,8 +126,10 @@ def generated() -> dict[Path, str]:
         schema["$defs"]["configuration"] = configuration_schema()
         made[path] = json.dumps(schema, indent=1) + "\n"
     made[_ROOT / "docs" / "configuration.md"] = _CONFIGURATION + "".join(map(_row, FIELDS.values()))
-    page = _ROOT / "docs" / "presets.md"
-    made[page] = replace_between(page.read_text(), BEGIN, END, "".join(_presets()))
+    for name, lines in (("presets", _presets()), ("allreduce", _all_reduces())):
+        page = _ROOT / "docs" / f"{name}.md"
+        begin, end = f"<!-- {name}: written by `make docs` -->\n", f"<!-- end of {name} -->\n"
+        made[page] = replace_between(page.read_text(), begin, end, "".join(lines))
     presets = {name: load_preset(name).to_json() for name in PRESETS}
     made[_ROOT / "tests" / "presets" / "golden" / "presets.json"] = (
         json.dumps(presets, indent=1) + "\n"

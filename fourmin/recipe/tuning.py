@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.errors import FourminError, list_names
-
-CANDIDATES = ("native", "ring", "hierarchical", "halving-doubling", "torus")
-"""What a table may name: the algorithms that do not choose among others."""
+from fourmin.base.errors import FourminError
+from fourmin.recipe.allreduces import CANDIDATES, hybrid_table, needs, parse_entries, taken
 
 Measured = Mapping[int, Mapping[str, float]]
 """Time by algorithm, by size in bytes; any unit, the same for all."""
@@ -41,7 +39,7 @@ class Tuning:
         """Configuration fields that follow from the table, where `given` does not name them."""
         follows = {"allreduce": "tuned", "group_size": self.group_size, **given}
         follows["tuning"] = self.entries
-        if follows["allreduce"] == "hybrid":
+        if needs(follows["allreduce"], "hybrid_threshold"):
             follows.setdefault("hybrid_threshold", self.hybrid_threshold)
         return follows
 
@@ -58,35 +56,6 @@ class Tuning:
                 "; ".join(differences),
                 "measure again with `fourmin bench allreduce`, as the run will train",
             )
-
-
-def parse_entries(entries: Sequence[str]) -> tuple[tuple[int, str], ...]:
-    """The entries as (first size in bytes, algorithm).
-
-    Raises FourminError unless they begin at 0, rise, and name known algorithms.
-    """
-    parsed: list[tuple[int, str]] = []
-    for entry in entries:
-        size, separator, name = entry.partition(":")
-        if not separator or not (size.isascii() and size.isdigit()):
-            raise FourminError(
-                f"tuning entry {entry!r} makes no sense",
-                next_step="an entry is BYTES:ALGORITHM, such as 65536:torus",
-            )
-        if name not in CANDIDATES:
-            raise FourminError(
-                f"tuning entry {entry!r} names an unknown algorithm",
-                next_step=f"known: {list_names(CANDIDATES)}",
-            )
-        parsed.append((int(size), name))
-    sizes = [size for size, _ in parsed]
-    if not parsed or sizes[0] != 0 or any(a >= b for a, b in pairwise(sizes)):
-        raise FourminError(
-            "the tuning table has no algorithm for every size",
-            f"its sizes are {', '.join(map(str, sizes)) or 'none'}: they must begin at 0 and rise",
-            "measure one with `fourmin bench allreduce --output FILE` and give it by --tuning FILE",
-        )
-    return tuple(parsed)
 
 
 def fastest_table(measured: Measured) -> tuple[str, ...]:
@@ -111,13 +80,12 @@ def hybrid_threshold(measured: Measured) -> int:
     What counts is the largest factor by which it is slower, and among equal ones their product.
     """
     sizes = sorted(measured)
+    both = [name for _, name in hybrid_table(1)]
     ceilings = [0, *(math.ceil(math.sqrt(a * b)) for a, b in pairwise(sizes))]
 
     def loss(threshold: int) -> tuple[float, float]:
-        factors = []
-        for size in sizes:
-            ring, groups = measured[size]["ring"], measured[size]["hierarchical"]
-            factors.append((groups if size < threshold else ring) / min(ring, groups))
+        table = hybrid_table(threshold)
+        factors = [measured[s][taken(table, s)] / min(measured[s][n] for n in both) for s in sizes]
         return max(factors), math.prod(factors)
 
     return min([*ceilings, 2 * sizes[-1]], key=loss)

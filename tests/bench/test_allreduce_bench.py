@@ -25,7 +25,7 @@ from fourmin.bench.allreduce import (
 )
 from fourmin.chart import HEIGHT, WIDTH, log_chart
 from fourmin.cli.bench_allreduce_command import allreduce
-from fourmin.recipe.configuration import ALLREDUCES
+from fourmin.recipe.allreduces import NAMES
 from fourmin.recipe.tuning import load_tuning
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -61,7 +61,7 @@ def test_sizes_go_from_1_kib_to_the_largest() -> None:
     [
         (Options(workers=1, device="cpu"), "nobody to sum with"),
         (Options(workers=2, device="tpu"), "--device tpu"),
-        (Options(workers=2, device="cpu", group_size=3), "--group-size 3"),
+        (Options(workers=2, device="cpu", group_size=3), "group size 3 does not fit 2"),
         (Options(workers=2, device="cpu", max_size=1000), "below the smallest size"),
         (Options(workers=2, device="cpu", factor=1), "does not grow"),
         (Options(workers=2, device="cpu", dtype="int8"), "--dtype int8"),
@@ -163,8 +163,8 @@ def test_a_small_measurement_from_the_command_line(tmp_path: Path) -> None:
     assert {row["bytes"] for row in result["rows"]} == {1024, 8192, 65536}
     for size in (1024, 8192, 65536):
         rows = [row for row in result["rows"] if row["bytes"] == size]
-        assert sorted(row["algorithm"] for row in rows) == sorted(ALLREDUCES)
+        assert sorted(row["algorithm"] for row in rows) == sorted(NAMES)
         assert all(row["milliseconds"] > 0 and row["correct"] for row in rows)
     assert load_tuning(output).workers == 2
     root = ElementTree.fromstring(output.with_suffix(".svg").read_text())
-    assert len(root.findall(f"{SVG}polyline")) == len(ALLREDUCES)
+    assert len(root.findall(f"{SVG}polyline")) == len(NAMES)

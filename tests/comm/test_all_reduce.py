@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_world import LocalWorld
 
+from fourmin.recipe.allreduces import NAMES, needs
 from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.comm.ring import part_bounds
 
 GetWorld = Callable[[int], LocalWorld]
 SIZES = range(1, 9)
-GROUPED = ["hierarchical", "hybrid", "halving-doubling", "torus", "tuned"]
+FLAT = [name for name in NAMES if not needs(name, "group_size")]
+GROUPED = [name for name in NAMES if needs(name, "group_size")]
 DTYPES = ["float32", "float16", "bfloat16"]
 FROM_HYPOTHESIS = settings(
     max_examples=15,
@@ -41,7 +43,7 @@ def check(by_rank: list[list[dict[str, Any]]]) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", ["native", "ring"])
+@pytest.mark.parametrize("name", FLAT)
 def test_flat_algorithms(world: GetWorld, name: str, size: int) -> None:
     check(world(size).run("sums", name=name, numels=sizes_for(size), dtypes=DTYPES))
 
@@ -95,7 +97,7 @@ def test_any_sequence_of_sizes(
     check(rows)
 
 
-@pytest.mark.parametrize("name", ["native", "ring", *GROUPED])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_same_bits_each_time(world: GetWorld, name: str) -> None:
     runs = [
         world(4).run("sums", name=name, numels=[4097], dtypes=["float32"], group_size=2)

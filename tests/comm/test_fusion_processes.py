@@ -12,17 +12,10 @@ import torch
 from comm_cases import backward, batch, make_model
 from local_world import LocalWorld
 
+from fourmin.recipe.allreduces import NAMES
+
 GetWorld = Callable[[int], LocalWorld]
 GetFragile = Callable[[int, float], LocalWorld]
-ALGORITHMS = [
-    "native",
-    "ring",
-    "hierarchical",
-    "hybrid",
-    "halving-doubling",
-    "torus",
-    "tuned",
-]
 SAMPLES = 12
 
 
@@ -49,14 +42,14 @@ def check(
 
 
 @pytest.mark.parametrize("threshold", [0, 2000, 1 << 20])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_two_processes_equal_one(
     world: GetWorld, expected: dict[str, torch.Tensor], name: str, threshold: int
 ) -> None:
     check(world(2).run("mean_gradient", name=name, threshold_bytes=threshold), expected)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("size", [3, 4])
 def test_more_processes_in_groups_equal_one(
     world: GetWorld, expected: dict[str, torch.Tensor], name: str, size: int
@@ -82,7 +75,7 @@ def test_accumulation_over_micro_batches_equals_one_batch(
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 2e-3), ("bfloat16", 1.5e-2)])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_half_precision_buckets(
     world: GetWorld,
     expected: dict[str, torch.Tensor],
@@ -121,7 +114,7 @@ def test_hybrid_names_the_algorithm_of_each_bucket(world: GetWorld) -> None:
     assert len({row["layout"] for row in rows}) == 1
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_dead_peer_is_an_error_in_finish(fragile_world: GetFragile, name: str) -> None:
     world = fragile_world(3, 3.0)
     world.start(

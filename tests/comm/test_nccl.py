@@ -10,21 +10,13 @@ from comm_cases import backward, gradients, make_model
 from local_world import LocalWorld
 from torch import Tensor
 
+from fourmin.recipe.allreduces import NAMES
 from fourmin.training.comm.fusion import GradientReducer
 
 pytestmark = pytest.mark.gpu
 GPUS = torch.cuda.device_count()
 needs_one = pytest.mark.skipif(GPUS < 1, reason="needs a GPU")
 needs_two = pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
-ALGORITHMS = [
-    "native",
-    "ring",
-    "hierarchical",
-    "hybrid",
-    "halving-doubling",
-    "torus",
-    "tuned",
-]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +29,7 @@ def nccl_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalWorld]
 
 @needs_two
 @pytest.mark.parametrize("group_size", [1, 2])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_sums(nccl_world: LocalWorld, name: str, group_size: int) -> None:
     by_rank = nccl_world.run(
         "sums",
@@ -54,7 +46,7 @@ def test_sums(nccl_world: LocalWorld, name: str, group_size: int) -> None:
 
 @needs_two
 @pytest.mark.parametrize("overlap", [True, False])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_mean_gradient_equals_that_of_one_process(
     nccl_world: LocalWorld, name: str, overlap: bool
 ) -> None:

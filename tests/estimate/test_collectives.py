@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from fourmin.estimate import collectives
-from fourmin.estimate.collectives import Grouping, best_hybrid_threshold, choose
+from fourmin.estimate.collectives import MODELLED, Grouping, best_hybrid_threshold, choose
 from fourmin.estimate.profile import Compute, Profile
-from fourmin.recipe.configuration import ALLREDUCES
 
 ROUND, HOP = 50e-6, 14e-6  # a measured round, and NCCL's hop over the network
 INSIDE, BETWEEN = 100e9, 10e9
@@ -110,7 +109,7 @@ def test_native_takes_the_tree_where_hops_count() -> None:
     assert with_trees < collectives.native(1e3, world, replace(MEASURED, nccl_algorithms=("ring",)))
 
 
-@pytest.mark.parametrize("name", ALLREDUCES)
+@pytest.mark.parametrize("name", MODELLED)
 @pytest.mark.parametrize("profile", [MEASURED, P40], ids=["measured", "p40"])
 def test_more_bytes_and_more_ranks_never_take_less(name: str, profile: Profile) -> None:
     def seconds(nbytes: int, ranks: int) -> float:
@@ -124,7 +123,7 @@ def test_more_bytes_and_more_ranks_never_take_less(name: str, profile: Profile) 
     assert seconds(1 << 22, 16) < seconds(1 << 22, 64) < seconds(1 << 22, 2048)
 
 
-@pytest.mark.parametrize("name", ALLREDUCES)
+@pytest.mark.parametrize("name", MODELLED)
 def test_one_rank_sends_nothing(name: str) -> None:
     for profile in (MEASURED, P40):
         assert choose(name, 1 << 20, Grouping(1, 1, 1), profile)[1] == 0.0
@@ -133,7 +132,7 @@ def test_one_rank_sends_nothing(name: str) -> None:
 def test_hybrid_and_tuned_choose_by_size() -> None:
     names = [choose("hybrid", size, WORLD, MEASURED, hybrid_threshold=100)[0] for size in (99, 100)]
     assert names == ["hierarchical", "ring"]
-    table = ((0, "torus"), (100, "native"))
+    table = ("0:torus", "100:native")
     names = [choose("tuned", size, WORLD, MEASURED, tuning=table)[0] for size in (99, 100)]
     assert names == ["torus", "native"]
     for size in (1, 1 << 14, 1 << 28):

@@ -37,7 +37,6 @@ NOT_YET = {
     "estimate.measured imports bench.step_report, which is above it",
     "log.timeline is longer than 400 lines",
     "rooms in a circle: bench, campaign, estimate, training",
-    "training.comm.fusion is longer than 400 lines",
     "training.measure imports bench.step_report, which is above it",
     "training.measure_data imports bench.data_report, which is above it",
     "training.measure_data imports bench.step_report, which is above it",

@@ -1,30 +1,22 @@
 """What every all-reduce algorithm has in common: interface, topology, registry.
 
-An algorithm lives in its own module, which offers ``build(topology, options)``. The registry
-imports that module only when its name is asked for.
+An algorithm that sums lives in its own module, which offers ``build(topology, options)`` and is
+imported only when its name is asked for. One that chooses among others is a table of sizes.
 """
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
 from fourmin.base.errors import NOT_CONVERGED, FourminError, list_names
-
-_MODULES = {
-    "native": "fourmin.training.comm.native",
-    "ring": "fourmin.training.comm.ring",
-    "hierarchical": "fourmin.training.comm.hierarchical",
-    "hybrid": "fourmin.training.comm.hybrid",
-    "halving-doubling": "fourmin.training.comm.halving_doubling",
-    "torus": "fourmin.training.comm.torus",
-    "tuned": "fourmin.training.comm.tuned",
-}
+from fourmin.recipe.allreduces import ALL_REDUCES, NAMES, Table, check_group_size, taken
 
 DEFAULT_PIPELINE_BYTES = 1024 * 1024
 
@@ -53,14 +45,6 @@ class AllReduce(Protocol):
 
         Raises ValueError for another kind of tensor, RuntimeError if a peer fails.
         """
-
-
-@runtime_checkable
-class Chooser(Protocol):
-    """An algorithm that delegates to others by the size of the tensor."""
-
-    def choose(self, nbytes: int) -> AllReduce:
-        """Return the algorithm that sums a tensor of ``nbytes`` bytes."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +83,10 @@ class Topology:
                 f"{world_size} processes cannot be spread evenly, {ranks_per_node} on each node",
                 why="every node must run the same number of processes",
                 next_step="choose --procs-per-node among "
-                + ", ".join(str(n) for n in _divisors(world_size)),
+                + ", ".join(str(n) for n in range(1, world_size + 1) if world_size % n == 0),
             )
+        check_group_size(group_size, world_size, ranks_per_node)
         size = group_size or ranks_per_node
-        whole_nodes = size <= world_size and size % ranks_per_node == 0
-        if size < 1 or not (size <= ranks_per_node or whole_nodes):
-            raise FourminError(
-                f"--group-size {group_size} does not fit {world_size} processes, "
-                f"{ranks_per_node} on each node",
-                why="a group is a part of one node or a number of whole nodes",
-                next_step=f"choose {_fitting_sizes(world_size, ranks_per_node)}",
-            )
         # Within a node for small groups, over whole nodes otherwise.
         span = ranks_per_node if size <= ranks_per_node else world_size
         groups = tuple(
@@ -136,7 +113,7 @@ class AllReduceOptions:
 
     ``hybrid_threshold`` and ``pipeline_bytes`` are in bytes; ``timeout`` is that of the process
     groups an algorithm makes for itself (torch does not inherit it from the default group).
-    ``tuning`` is the table of ``tuned``, see ``fourmin.recipe.tuning``.
+    ``tuning`` is the table of ``tuned``, see ``fourmin.recipe.allreduces``.
     """
 
     hybrid_threshold: int
@@ -145,13 +122,28 @@ class AllReduceOptions:
     tuning: tuple[str, ...] = ()
 
 
+class BySize:
+    """An all-reduce that delegates by the size of the tensor; ranks hold the same table, so they
+    choose alike.
+    """
+
+    def __init__(self, name: str, table: Table, built: Mapping[str, AllReduce]) -> None:
+        """``built`` holds the algorithms that ``table`` names."""
+        self.name = name
+        self._table = table
+        self._built = built
+
+    def choose(self, nbytes: int) -> AllReduce:
+        """The algorithm that sums a tensor of ``nbytes`` bytes."""
+        return self._built[taken(self._table, nbytes)]
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        """See ``AllReduce.all_reduce``."""
+        self.choose(tensor.numel() * tensor.element_size()).all_reduce(tensor)
+
+
 class _Module(Protocol):
     def build(self, topology: Topology, options: AllReduceOptions) -> AllReduce: ...
-
-
-def known_algorithms() -> tuple[str, ...]:
-    """The names that ``build_all_reduce`` accepts."""
-    return tuple(_MODULES)
 
 
 def build_all_reduce(
@@ -188,12 +180,19 @@ def build_all_reduce(
 
 def build_with_options(name: str, topology: Topology, options: AllReduceOptions) -> AllReduce:
     """Make the algorithm called ``name``; options are checked already. See build_all_reduce."""
-    if name not in _MODULES:
+    if name not in ALL_REDUCES:
         raise FourminError(
-            f"unknown all-reduce algorithm {name!r}",
-            next_step="choose one of " + list_names(known_algorithms()),
+            f"unknown all-reduce algorithm {name!r}", next_step=f"known: {list_names(NAMES)}"
         )
-    module = cast(_Module, importlib.import_module(_MODULES[name]))
+    entry = ALL_REDUCES[name]
+    if entry.table:
+        table = entry.table(options.hybrid_threshold, options.tuning)
+        # In one order on all ranks: some make process groups.
+        among = sorted({each for _, each in table})
+        return BySize(
+            name, table, {each: build_with_options(each, topology, options) for each in among}
+        )
+    module = cast(_Module, importlib.import_module(f"fourmin.training.comm.{entry.module}"))
     return module.build(topology, options)
 
 
@@ -204,17 +203,3 @@ def require_flat(tensor: Tensor) -> None:
             "all_reduce needs a 1-D contiguous floating-point tensor, not "
             f"{tensor.dtype} of shape {tuple(tensor.shape)} and strides {tensor.stride()}"
         )
-
-
-def _divisors(number: int) -> list[int]:
-    return [n for n in range(1, number + 1) if number % n == 0]
-
-
-def _fitting_sizes(world_size: int, ranks_per_node: int) -> str:
-    nodes = world_size // ranks_per_node
-    text = f"1 to {world_size if ranks_per_node == 1 else ranks_per_node}"
-    if nodes == 2 and ranks_per_node > 1:
-        text += f", or {world_size}"
-    elif nodes > 2 and ranks_per_node > 1:
-        text += f", or a multiple of {ranks_per_node} up to {world_size}"
-    return text + "; 0 stands for the node"

@@ -17,11 +17,10 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from fourmin.base.errors import FourminError
-from fourmin.recipe.buckets import partition
-from fourmin.training.comm.base import AllReduce, Chooser, CommunicationError
+from fourmin.recipe.buckets import lay_out, partition
+from fourmin.training.comm.base import AllReduce, BySize, CommunicationError
 from fourmin.training.comm.lanes import ExposedTime, Lane, StreamLane, ThreadLane
 
-_ALIGNMENT = 4  # elements: views start at multiples of 16 bytes, as vectorised kernels want
 _NAMES_SHOWN = 10
 
 
@@ -38,10 +37,8 @@ class Slot:
 
 @dataclass(eq=False)
 class Bucket:
-    """Gradients that are reduced together.
-
-    ``flat`` is the FP32 buffer, 1-D; ``wire`` is the half-precision copy that is sent, None if
-    ``flat`` itself is sent.
+    """Gradients that are reduced together: ``flat`` is the FP32 buffer, 1-D; ``wire`` is the
+    half-precision copy that is sent, None if ``flat`` itself is sent.
     """
 
     slots: tuple[Slot, ...]
@@ -183,9 +180,7 @@ class GradientReducer:
             StreamLane(self._reduce, device) if device.type == "cuda" else ThreadLane(self._reduce)
         )
         self._hooks = [
-            slot.parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                self._hook(bucket, slot)
-            )
+            slot.parameter.register_post_accumulate_grad_hook(self._hook(bucket, slot))
             for bucket in self._buckets
             for slot in bucket.slots
         ]
@@ -357,8 +352,8 @@ class GradientReducer:
             ) from error
 
     def _algorithm(self, nbytes: int) -> AllReduce:
-        chooser = self._all_reduce
-        return chooser.choose(nbytes) if isinstance(chooser, Chooser) else chooser
+        one = self._all_reduce
+        return one.choose(nbytes) if isinstance(one, BySize) else one
 
 
 def _check_parameters(named: Sequence[tuple[str, Parameter]]) -> None:
@@ -390,12 +385,7 @@ def _is_dense(tensor: Tensor) -> bool:
 
 
 def _make_bucket(part: Sequence[tuple[str, Parameter]], wire_dtype: torch.dtype | None) -> Bucket:
-    offsets = []
-    end = 0
-    for _, parameter in part:
-        start = -(-end // _ALIGNMENT) * _ALIGNMENT
-        offsets.append(start)
-        end = start + parameter.numel()
+    offsets, end = lay_out([parameter.numel() for _, parameter in part])
     flat = torch.zeros(end, dtype=torch.float32, device=part[0][1].device)
     slots = []
     for (name, parameter), offset in zip(part, offsets, strict=True):

@@ -101,7 +101,7 @@ class StreamLane:
         self._work = work
         self._device = device
         # High priority: a collective that waits for free multiprocessors delays every rank.
-        self._stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(device, priority=-1)
 
     def submit(self, index: int) -> None:
         """See ``Lane.submit``; the work starts after what the current stream holds now."""
@@ -116,8 +116,8 @@ class StreamLane:
         stream, 0 if the side stream ended first.
         """
         current = torch.cuda.current_stream(self._device)
-        computed = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        reduced = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        computed = torch.cuda.Event(enable_timing=True)
+        reduced = torch.cuda.Event(enable_timing=True)
         computed.record(current)
         reduced.record(self._stream)
         current.wait_event(reduced)

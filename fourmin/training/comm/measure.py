@@ -20,7 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fourmin.recipe.tuning import CANDIDATES, fastest_table, hybrid_threshold
+from fourmin.recipe.allreduces import ALL_REDUCES, NAMES
+from fourmin.recipe.tuning import fastest_table, hybrid_threshold
 from fourmin.training.comm import process_group
 from fourmin.training.comm.base import AllReduce, CommunicationError, Topology, build_all_reduce
 from fourmin.training.comm.process_group import WorkerPlace
@@ -110,7 +111,7 @@ class Probe:
     def _blocks(self) -> list[tuple[Tensor, Tensor]]:
         return [
             (part, self._pattern[index % _PERIOD :][: part.numel()])
-            for index, part in enumerate(self.tensor.split(_BLOCK))
+            for index, part in enumerate(torch.split(self.tensor, _BLOCK))
         ]
 
 
@@ -151,7 +152,7 @@ def measure(algorithms: Mapping[str, AllReduce], plan: Plan, place: WorkerPlace)
 
 
 def tune_and_measure(plan: Plan, place: WorkerPlace) -> dict[str, Any]:
-    """Measure the candidates, make the table of them, and measure every algorithm with it."""
+    """Measure what sums, make the tables of it, and measure what chooses by them as well."""
     topology = Topology.build(place.rank, place.world_size, place.ranks_per_node, plan.group_size)
 
     def build(name: str, threshold: int = 0, tuning: tuple[str, ...] = ()) -> AllReduce:
@@ -163,7 +164,7 @@ def tune_and_measure(plan: Plan, place: WorkerPlace) -> dict[str, Any]:
             tuning=tuning,
         )
 
-    algorithms = {name: build(name) for name in CANDIDATES}
+    algorithms = {name: build(name) for name, entry in ALL_REDUCES.items() if not entry.table}
     found = by_size(measure(algorithms, replace(plan, seconds=plan.seconds / 3), place))
     for nbytes, times in found.items():
         # What is far behind needs no better figure; the others share its time.
@@ -174,8 +175,7 @@ def tune_and_measure(plan: Plan, place: WorkerPlace) -> dict[str, Any]:
             again = measure(near, replace(plan, sizes=(nbytes,)), place)
             times.update(by_size(again)[nbytes])
     table, threshold = fastest_table(found), hybrid_threshold(found)
-    algorithms["hybrid"] = build("hybrid", threshold)
-    algorithms["tuned"] = build("tuned", tuning=table)
+    algorithms = {name: algorithms.get(name) or build(name, threshold, table) for name in NAMES}
     rows = measure(algorithms, plan, place)
     return {
         "workers": place.world_size,

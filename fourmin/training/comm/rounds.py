@@ -134,8 +134,8 @@ class _Part:
             try:
                 work.wait()
             except RuntimeError as error:
-                way = "to" if message.outgoing else "from"
-                raise RuntimeError(f"message {way} rank {message.peer}: {error}") from error
+                side = "to" if message.outgoing else "from"
+                raise RuntimeError(f"message {side} rank {message.peer}: {error}") from error
         messages = next(self._rounds, None)
         if messages is None:
             return False
@@ -143,11 +143,11 @@ class _Part:
         for message in sorted(messages, key=lambda each: (each.outgoing, each.due)):
             way = dist.isend if message.outgoing else dist.irecv
             try:
-                work = way(message.tensor, message.peer, group=group, tag=self._tag)
+                posted = way(message.tensor, message.peer, group=group, tag=self._tag)
             except RuntimeError as error:
                 raise RuntimeError(f"message with rank {message.peer}: {error}") from error
-            if work is not None:
-                self._works.setdefault(self._round + message.due, []).append((work, message))
+            if posted is not None:
+                self._works.setdefault(self._round + message.due, []).append((posted, message))
         self._round += 1
         return True
 

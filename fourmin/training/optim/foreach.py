@@ -83,7 +83,7 @@ def first_state(entry: OptimizerEntry, parameter: Tensor) -> dict[str, Tensor]:
     return tensors | {name: torch.zeros(()) for name in entry.counters}
 
 
-def norms(tensors: list[Tensor]) -> Tensor:
+def norms(tensors: tuple[Tensor, ...] | list[Tensor]) -> Tensor:
     """The 2-norm of each tensor, on its device."""
     # torch sums the squares of an FP32 tensor on the CPU in FP32, one after the other: 0.25% are
     # lost for the 37.7 M weights of AlexNet's FC6. The GPU's tree of partial sums is exact enough.
