@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import typer
 
 from fourmin.base.errors import FourminError
-from fourmin.cli.output import stderr
+from fourmin.recipe.configuration import FIELDS
 
 app = typer.Typer(help="Measure what this machine does.", no_args_is_help=True)
 
-Device = Annotated[str, typer.Option(help="auto, cuda or cpu.")]
+Device = Annotated[str, typer.Option(help=f"auto, {FIELDS['device'].one_of}.")]
 Precision = Annotated[
-    str, typer.Option(help="auto (fp16 on a GPU, bf16 without), fp16, bf16 or fp32.")
+    str, typer.Option(help=f"auto (fp16 on a GPU, bf16 without), {FIELDS['precision'].one_of}.")
 ]
 
 
@@ -100,7 +100,7 @@ def data(
     ] = None,
     loader: Annotated[
         list[str] | None,
-        typer.Option(help="dali or torchvision; may be repeated. Default: both."),
+        typer.Option(help=f"{FIELDS['loader'].one_of}; may be repeated. Default: all."),
     ] = None,
     batch_size: Annotated[
         int | None,
@@ -109,9 +109,11 @@ def data(
     device: Device = "auto",
     precision: Precision = "auto",
     decoder: Annotated[
-        str | None, typer.Option(help="cpu or mixed: where DALI decodes. Default: the preset's.")
+        str | None, typer.Option(help=f"{FIELDS['decoder'].help} Default: the preset's.")
     ] = None,
-    step: Annotated[str | None, typer.Option(help="eager or fast. Default: the preset's.")] = None,
+    step: Annotated[
+        str | None, typer.Option(help=f"{FIELDS['step'].help} Default: the preset's.")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="The loader's threads. Default: the preset's.")
     ] = None,
@@ -156,6 +158,8 @@ def data(
 
 def _measure(name: str, as_json: bool, **options: Any) -> None:
     """Print what the microbenchmark of a name finds. Raises FourminError where torch is missing."""
+    from fourmin.cli.output import stderr
+
     try:
         benchmark = importlib.import_module(f"fourmin.bench.{name}")
     except ImportError as error:

@@ -16,7 +16,7 @@ def register(
     preset: options.Preset,
     submitter: Annotated[str, typer.Option(help="Who submits.")],
     system: options.System = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
+    nodes: options.Nodes = None,
     procs_per_node: options.ProcsPerNode = None,
     settings: options.Settings = None,
     data_dir: options.DataDir = None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def estimate(
     preset: options.Preset = "digits",
-    nodes: Annotated[int | None, typer.Option(help="Nodes; default: the preset's.")] = None,
+    nodes: options.Nodes = None,
     procs_per_node: options.ProcsPerNode = None,
     system_profile: Annotated[
         str,
@@ -26,17 +26,18 @@ def estimate(
         ),
     ] = "dgx-h100",
     precision: options.Precision = None,
-    allreduce: Annotated[
-        str | None,
-        typer.Option(
-            help="native, ring, hierarchical, hybrid, halving-doubling, torus, or tuned: without "
-            "--tuning the fastest by these models for each size."
-        ),
-    ] = None,
+    allreduce: options.Allreduce = None,
     group_size: options.GroupSize = None,
     fusion_threshold: options.FusionThreshold = None,
     hybrid_threshold: options.HybridThreshold = None,
-    tuning: options.Tuning = None,
+    tuning: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A table of `fourmin bench allreduce --output FILE`; without it, tuned takes the "
+            "fastest by these models for each size.",
+        ),
+    ] = None,
     settings: options.Settings = None,
     images_per_second: Annotated[
         float | None,

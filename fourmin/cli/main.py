@@ -24,7 +24,6 @@ from fourmin.cli import (
     run_command,
     validate_command,
 )
-from fourmin.cli.output import print_error
 
 app = typer.Typer(
     name="fourmin",
@@ -73,6 +72,9 @@ def main() -> None:
     try:
         app()
     except FourminError as error:
+        # Imported here because it takes a tenth of what `--help` takes.
+        from fourmin.cli.output import print_error
+
         print_error(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from fourmin.recipe.configuration import FIELDS
+
+
+def of_field(name: str) -> Any:
+    """An option that sets a field of the configuration, in the field's own words."""
+    field = FIELDS[name]
+    return typer.Option(metavar=field.unit.upper() or None, help=field.help)
+
 
 _PRESET = typer.Option(help="What to train; see `fourmin presets`.")
 Preset = Annotated[str, _PRESET]
 AnyPreset = Annotated[str | None, _PRESET]
-ProcsPerNode = Annotated[int | None, typer.Option(help="Worker processes on each node.")]
-Precision = Annotated[str | None, typer.Option(help="fp32, fp16 or bf16.")]
 DataDir = Annotated[
     Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*, or shards.")
 ]
-GroupSize = Annotated[
-    int | None, typer.Option(help="Workers in a group of the hierarchy; 0: those of a node.")
-]
-FusionThreshold = Annotated[
-    int | None, typer.Option(metavar="BYTES", help="Size at which a gradient bucket is sent.")
-]
-HybridThreshold = Annotated[
-    int | None, typer.Option(metavar="BYTES", help="Where hybrid changes its algorithm.")
-]
+Nodes = Annotated[int | None, of_field("nodes")]
+ProcsPerNode = Annotated[int | None, of_field("procs_per_node")]
+Precision = Annotated[str | None, of_field("precision")]
+Loader = Annotated[str | None, of_field("loader")]
+Allreduce = Annotated[str | None, of_field("allreduce")]
+GroupSize = Annotated[int | None, of_field("group_size")]
+FusionThreshold = Annotated[int | None, of_field("fusion_threshold")]
+HybridThreshold = Annotated[int | None, of_field("hybrid_threshold")]
+MaxSteps = Annotated[int | None, of_field("max_steps")]
 Tuning = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A table of `fourmin bench allreduce --output FILE`."),

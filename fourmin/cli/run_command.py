@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def run(
     preset: options.AnyPreset = None,
-    nodes: Annotated[int | None, typer.Option(help="Nodes.")] = None,
+    nodes: options.Nodes = None,
     procs_per_node: options.ProcsPerNode = None,
     precision: options.Precision = None,
     data_dir: options.DataDir = None,
@@ -29,11 +29,8 @@ def run(
             metavar="DIR", help="Each run first copies the images to DIR on its node, on the clock."
         ),
     ] = None,
-    loader: Annotated[str | None, typer.Option(help="dali or torchvision.")] = None,
-    allreduce: Annotated[
-        str | None,
-        typer.Option(help="native, ring, hierarchical, hybrid, halving-doubling, torus or tuned."),
-    ] = None,
+    loader: options.Loader = None,
+    allreduce: options.Allreduce = None,
     group_size: options.GroupSize = None,
     fusion_threshold: options.FusionThreshold = None,
     hybrid_threshold: options.HybridThreshold = None,
@@ -61,9 +58,7 @@ def run(
         int | None, typer.Option(min=1, help="Runs in one job; default: all of them.")
     ] = None,
     runs: Annotated[int | None, typer.Option(help="Number of runs; only with --practice.")] = None,
-    max_steps: Annotated[
-        int | None, typer.Option(help="Stop after so many steps; only with --practice.")
-    ] = None,
+    max_steps: options.MaxSteps = None,
     seed: Annotated[
         int | None,
         typer.Option(min=0, max=2**32 - 1, help="Seed of the first run; only with --practice."),

@@ -57,12 +57,15 @@ class Field:
         return " and ".join(f"{words} {bound}" for words, bound in stated if bound is not None)
 
     @property
+    def one_of(self) -> str:
+        """The choices in words."""
+        *others, last = self.choices
+        return f"{', '.join(others)} or {last}"
+
+    @property
     def help(self) -> str:
         """What a command-line option that sets the field says of it."""
-        if not self.choices:
-            return self.meaning
-        *others, last = self.choices
-        return f"{self.meaning.rstrip('.')}: {', '.join(others)} or {last}."
+        return f"{self.meaning.rstrip('.')}: {self.one_of}." if self.choices else self.meaning
 
     def coerce(self, value: Any) -> Any:
         """`value` as the field's type; JSON does not tell 16 from 16.0.
