@@ -8,7 +8,7 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.estimate.collectives import MODELLED
 from fourmin.estimate.profile import Profile
-from fourmin.estimate.step import Step, Work, estimate_step, evaluation_seconds
+from fourmin.estimate.step import Step, estimate_step, evaluation_seconds, spread
 from fourmin.recipe.configuration import Configuration
 from fourmin.results.estimates import KIND
 from fourmin.results.rcp import references
@@ -107,8 +107,7 @@ def estimate(
 
     Raises FourminError for what cannot be estimated.
     """
-    work = Work.of(configuration)
-    step = estimate_step(work, profile)
+    step = estimate_step(configuration, profile)
     steps_per_epoch = configuration.steps_per_epoch(benchmark.train_samples)
     if steps_per_epoch == 0:
         raise FourminError(
@@ -121,9 +120,11 @@ def estimate(
         configuration=configuration,
         profile=profile,
         step=step,
-        curve=tuple(_curve(work, configuration.nodes, profile)),
+        curve=tuple(_curve(configuration, profile)),
         alternatives={
-            name: estimate_step(replace(work, allreduce=name, tuning=()), profile).time.seconds
+            name: estimate_step(
+                replace(configuration, allreduce=name, tuning=()), profile
+            ).time.seconds
             for name in MODELLED
         },
         epochs=until,
@@ -151,14 +152,17 @@ def _epochs(
     )
 
 
-def _curve(work: Work, nodes: int, profile: Profile) -> list[Step]:
-    """The step on 1, 2, 4, ... nodes up to `nodes`, with the same images on each worker."""
+def _curve(config: Configuration, profile: Profile) -> list[Step]:
+    """The step on 1, 2, 4, ... nodes up to the configuration's, with as many images a worker."""
+    nodes, node = config.nodes, config.procs_per_node
     counts = sorted({1 << n for n in range(nodes.bit_length())} | {nodes})
     steps = []
     for count in counts:
-        workers = count * work.per_node
-        span = next(span for span in range(work.bn_span, 0, -1) if workers % span == 0)
-        group = min(work.group_size, workers)
-        fewer = replace(work, workers=workers, group_size=group, bn_span=span)
+        workers = count * node
+        fewer = replace(
+            spread(config, count, node, config.local_batch_size),
+            group_size=min(config.group_size, workers),
+            bn_span=next(span for span in range(config.bn_span, 0, -1) if workers % span == 0),
+        )
         steps.append(estimate_step(fewer, profile))
     return steps

@@ -14,7 +14,9 @@ from fourmin.estimate.collectives import best_hybrid_threshold
 from fourmin.estimate.fitted import Fitted
 from fourmin.estimate.models import fuse, load_shape
 from fourmin.estimate.profile import Compute, Profile, load_profile
-from fourmin.estimate.step import Step, Work, estimate_step, evaluation_seconds
+from fourmin.estimate.step import Step, estimate_step, evaluation_seconds, grouping, spread
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.presets import load_preset
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -36,15 +38,15 @@ _STEPS, _ROUNDS = 10, 5
 
 @dataclass(frozen=True)
 class Observation:
-    """One measured efficiency (percent), with the work it is of and the work it is relative to."""
+    """One measured efficiency (percent), of one configuration relative to another."""
 
     system: str
     variant: str
     source: str
     fitted: bool
     profile: Profile
-    here: Work
-    base: Work | None
+    here: Configuration
+    base: Configuration | None
     """None: one worker alone, without communication."""
     efficiency: float
     own: bool = False
@@ -196,7 +198,7 @@ def _of_system(system: dict[str, Any]) -> Iterator[Observation]:
         bandwidth, adapters = system["between"]
         profile = replace(profile, between_bandwidth=bandwidth, adapters=adapters)
     for workers, efficiencies in system.get("figure", {}).items():
-        for (variant, work), efficiency in zip(
+        for (variant, here), efficiency in zip(
             paper_variants(int(workers), profile).items(), efficiencies, strict=True
         ):
             assert variant in system["variants"]
@@ -206,7 +208,7 @@ def _of_system(system: dict[str, Any]) -> Iterator[Observation]:
                 system["source"],
                 system["fitted"],
                 profile,
-                work,
+                here,
                 None,
                 float(efficiency),
             )
@@ -214,44 +216,47 @@ def _of_system(system: dict[str, Any]) -> Iterator[Observation]:
         yield _pair(system, pair, profile)
 
 
-def paper_variants(workers: int, profile: Profile, model: str = "resnet50") -> dict[str, Work]:
+def _trained(
+    model: str, profile: Profile, workers: int, images: int, **changes: Any
+) -> Configuration:
+    """A model on so many workers of a profile; what nobody states is a preset's."""
+    node = min(workers, profile.workers_per_node)
+    base = replace(
+        load_preset("resnet50-256"),
+        model=model,
+        image_size=load_shape(model).image_size,
+        **changes,
+    )
+    return spread(base, workers // node, node, images)
+
+
+def paper_variants(
+    workers: int, profile: Profile, model: str = "resnet50", images: int = PAPER_BATCH
+) -> dict[str, Configuration]:
     """The variants of the paper's scaling figure, each with all before it.
 
     The hybrid's threshold, which the paper does not publish, is the one that suits the links.
     """
-    unfused = Work(
-        model=model,
-        precision="fp32",
-        image_size=load_shape(model).image_size,
-        local_batch=PAPER_BATCH,
-        workers=workers,
-        per_node=profile.workers_per_node,
-        allreduce="ring",
-        fusion_threshold=0,
+    unfused = _trained(
+        model, profile, workers, images, precision="fp32", allreduce="ring", fusion_threshold=0
     )
     fused = replace(unfused, fusion_threshold=FUSED)
     half = replace(fused, precision="fp16", gradient_dtype="fp16")
     sizes = [bucket.nbytes for bucket in fuse(load_shape(model), FUSED, "fp16")]
-    threshold = best_hybrid_threshold(sizes, half.grouping, profile)
+    threshold = best_hybrid_threshold(sizes, grouping(half), profile)
     hybrid = replace(half, allreduce="hybrid", hybrid_threshold=threshold)
     return {"FP32 all-reduce": unfused, "+ fusion": fused, "+ FP16": half, "+ hybrid": hybrid}
 
 
 def _pair(system: dict[str, Any], pair: dict[str, Any], profile: Profile) -> Observation:
     (workers, batch, rate), (more, smaller, faster) = pair["base"], pair["here"]
-    base = Work(
-        model="resnet50",
-        precision="fp16",
-        image_size=224,
-        local_batch=batch,
-        workers=workers,
-        per_node=min(workers, profile.workers_per_node),
-        gradient_dtype=system.get("gradient_dtype", "fp16"),
-        fusion_threshold=pair.get("fusion_threshold", FUSED),
-    )
-    here = replace(
-        base, workers=more, local_batch=smaller, per_node=min(more, profile.workers_per_node)
-    )
+    changes = {
+        "precision": "fp16",
+        "gradient_dtype": system.get("gradient_dtype", "fp16"),
+        "fusion_threshold": pair.get("fusion_threshold", FUSED),
+    }
+    base = _trained("resnet50", profile, workers, batch, **changes)
+    here = _trained("resnet50", profile, more, smaller, **changes)
     # What the base did stands for the compute time of both.
     measured = Compute("resnet50", "fp16", batch, rate / workers, system["source"])
     return Observation(
@@ -276,19 +281,19 @@ def _statements(numbers: Fitted) -> tuple[Statement, ...]:
     """What Jia et al. 2018 report of whole runs and of NCCL, and what the models give for it."""
     profile = load_profile(PAPER_PROFILE)
 
-    def work(model: str, workers: int, batch: int) -> Work:
-        return replace(paper_variants(workers, profile, model)["+ hybrid"], local_batch=batch)
+    def best(model: str, workers: int, images: int) -> Configuration:
+        return paper_variants(workers, profile, model, images)["+ hybrid"]
 
     def minutes(model: str, workers: int, batch: int, epochs: int) -> str:
-        step = estimate_step(work(model, workers, batch), profile, numbers)
+        step = estimate_step(best(model, workers, batch), profile, numbers)
         steps = TRAIN_IMAGES // (workers * batch)
         evaluations = epochs // EVAL_EPOCHS * evaluation_seconds(step, EVAL_IMAGES)
         return f"{(epochs * steps * step.time.seconds + evaluations) / 60:.1f} min"
 
     def gain(model: str) -> str:
-        best = work(model, 1024, PAPER_BATCH)
-        plain = replace(best, allreduce="native", fusion_threshold=0, gradient_dtype="fp32")
-        times = [estimate_step(one, profile, numbers).time.seconds for one in (plain, best)]
+        here = best(model, 1024, PAPER_BATCH)
+        plain = replace(here, allreduce="native", fusion_threshold=0, gradient_dtype="fp32")
+        times = [estimate_step(one, profile, numbers).time.seconds for one in (plain, here)]
         return f"{times[0] / times[1]:.1f} times"
 
     return (

@@ -9,12 +9,16 @@ import pytest
 from fourmin.base.errors import FourminError
 from fourmin.estimate.compute import pass_time
 from fourmin.estimate.profile import Compute, load_profile
-from fourmin.estimate.step import Work, estimate_step
+from fourmin.estimate.step import estimate_step, spread
 from fourmin.estimate.timeline import Reduction, overlap
+from fourmin.recipe.presets import load_preset
 
 P40 = load_profile("p40-100gbe")
-WORK = Work(
-    model="resnet50", precision="fp16", image_size=224, local_batch=64, workers=64, per_node=8
+RUN = spread(
+    replace(load_preset("resnet50-256"), precision="fp16", fusion_threshold=4 << 20),
+    nodes=8,
+    per_node=8,
+    images=64,
 )
 
 
@@ -48,22 +52,22 @@ def test_only_the_last_micro_batch_overlaps() -> None:
 
 
 def test_nothing_is_sent_alone() -> None:
-    alone = estimate_step(replace(WORK, workers=1, per_node=1), P40)
+    alone = estimate_step(spread(RUN, 1, 1, 64), P40)
     assert alone.time.efficiency == 1.0
     assert alone.reductions == ()
     assert alone.images_per_second == pytest.approx(218)
 
 
 def test_efficiency_falls_with_workers_and_rises_with_the_batch() -> None:
-    rates = [estimate_step(replace(WORK, workers=n), P40).time.efficiency for n in (8, 64, 2048)]
+    rates = [estimate_step(spread(RUN, n, 8, 64), P40).time.efficiency for n in (1, 8, 256)]
     assert rates == sorted(rates, reverse=True)
-    larger = estimate_step(replace(WORK, local_batch=256), P40)
+    larger = estimate_step(spread(RUN, 8, 8, 256), P40)
     assert larger.time.efficiency > rates[1]
 
 
 def test_shared_batch_statistics_are_never_hidden() -> None:
-    shared = estimate_step(replace(WORK, bn_span=4), P40).time
-    plain = estimate_step(WORK, P40).time
+    shared = estimate_step(replace(RUN, bn_span=4), P40).time
+    plain = estimate_step(RUN, P40).time
     assert shared.seconds - plain.seconds == pytest.approx(shared.statistics)
     # 53 layers, twice, 6 hops of a microsecond and more each.
     assert shared.statistics > 106 * 6e-6
@@ -124,4 +128,4 @@ def test_another_model_is_scaled_by_operations_and_says_so() -> None:
 
 def test_a_precision_that_nobody_measured_is_refused() -> None:
     with pytest.raises(FourminError, match="no time for resnet50 in bf16"):
-        estimate_step(replace(WORK, precision="bf16"), P40)
+        estimate_step(replace(RUN, precision="bf16"), P40)
