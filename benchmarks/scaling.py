@@ -201,7 +201,7 @@ def build_steps(
         return made.train()
 
     def schedule() -> LearningRateSchedule:
-        return LearningRateSchedule.from_config(config, 100)
+        return LearningRateSchedule(config, 100)
 
     def precision() -> Precision:
         return Precision("fp16", place.device, 1024.0, 2000)

@@ -111,7 +111,7 @@ def reduced_step(
         build_optimizer(model, config),
         reducer,
         Precision(config.precision, place.device, config.loss_scale, 2000),
-        LearningRateSchedule.from_config(config, config.steps_per_epoch(TRAIN_SAMPLES)),
+        LearningRateSchedule(config, config.steps_per_epoch(TRAIN_SAMPLES)),
         config.label_smoothing,
     )
 
@@ -126,7 +126,7 @@ def ddp_step(config: Configuration, images: Tensor, labels: Tensor) -> Callable[
     model = model_of(config)
     parallel = DistributedDataParallel(model)
     optimizer = build_optimizer(model, config)
-    schedule = LearningRateSchedule.from_config(config, config.steps_per_epoch(TRAIN_SAMPLES))
+    schedule = LearningRateSchedule(config, config.steps_per_epoch(TRAIN_SAMPLES))
     precision = Precision(config.precision, torch.device("cpu"), config.loss_scale, 2000)
     done = 0
 

@@ -356,7 +356,7 @@ def ready_step(
         torch._dynamo.reset()
         model = cast(nn.Module, torch.compile(model))
     step = build_step(
-        kind, model, optimizer, reducer, precision, LearningRateSchedule.from_config(config, 1000),
+        kind, model, optimizer, reducer, precision, LearningRateSchedule(config, 1000),
         config.label_smoothing, total_steps=most_steps,
         growth_interval=config.loss_scale_growth_interval, world_size=1, say=lambda _line: None,
     )  # fmt: skip

@@ -54,13 +54,11 @@ class Configuration:
         float, Field("Learning rate where the polynomial decay ends.", minimum=0)
     ] = 1e-4
     learning_rate_decay: Annotated[
-        str,
-        Field("How it falls after the warmup.", choices=("poly", "step", "constant")),
+        str, Field("How it falls after the warmup.", choices=("poly", "step", "constant"))
     ] = "poly"
     decay_poly_power: Annotated[float, Field("Power of the polynomial decay.")] = 2.0
     decay_epochs: Annotated[
-        float,
-        Field("Where the polynomial decay ends, warmup included.", unit="epochs", above=0),
+        float, Field("Where the polynomial decay ends, warmup included.", unit="epochs", above=0)
     ]
     decay_milestones: Annotated[
         tuple[float, ...], Field("Where the step decay takes effect.", unit="epochs")
@@ -159,8 +157,7 @@ class Configuration:
         ),
     ] = 0
     fusion_threshold: Annotated[
-        int,
-        Field("Size in FP32 at which a gradient bucket is sent.", unit="bytes", minimum=0),
+        int, Field("Size in FP32 at which a gradient bucket is sent.", unit="bytes", minimum=0)
     ] = 4 << 20
     gradient_dtype: Annotated[
         str,
@@ -224,8 +221,7 @@ class Configuration:
         ),
     ] = "random-resized-crop"
     pixel_mean: Annotated[
-        tuple[float, ...],
-        Field("Subtracted from red, green and blue.", unit="of 255", items=3),
+        tuple[float, ...], Field("Subtracted from red, green and blue.", unit="of 255", items=3)
     ]
     pixel_std: Annotated[
         tuple[float, ...],
@@ -242,8 +238,7 @@ class Configuration:
     ] = True
     threads: Annotated[int, Field("Threads of a worker's arithmetic on the CPU.", minimum=1)] = 1
     step: Annotated[
-        str,
-        Field("PyTorch's training step, or fused kernels on a GPU.", choices=("eager", "fast")),
+        str, Field("PyTorch's training step, or fused kernels on a GPU.", choices=("eager", "fast"))
     ] = "eager"
     max_steps: Annotated[
         int | None, Field("Stop after so many; only for practice.", unit="steps", minimum=1)

@@ -75,7 +75,7 @@ def _prepare(job: Job, place: WorkerPlace, control: ControlClient) -> Assembly:
     config = job.configuration
     benchmark = load_ruleset(job.ruleset).benchmark(config.benchmark)
     steps_per_epoch = config.steps_per_epoch(int(job.dataset["train_samples"]))
-    schedule = LearningRateSchedule.from_config(config, max(1, steps_per_epoch))
+    schedule = LearningRateSchedule(config, max(1, steps_per_epoch))
     again = job.restart > 0
     log = EventLogWriter(job.events_log, resume=again) if place.rank == 0 else SilentLog()
     if again:

@@ -94,7 +94,7 @@ def sampled(name):
 def of_preset(name):
     schedule = pytest.importorskip("fourmin.recipe.schedule")
     preset = load_preset(name)
-    return schedule.LearningRateSchedule.from_config(preset, preset.steps_per_epoch(IMAGES))
+    return schedule.LearningRateSchedule(preset, preset.steps_per_epoch(IMAGES))
 
 
 def test_every_imagenet_preset_has_a_source():

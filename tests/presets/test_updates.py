@@ -55,7 +55,7 @@ def gradient(name, step):
 
 def learning_rates(preset):
     steps_per_epoch = preset.steps_per_epoch(IMAGES)
-    schedule = LearningRateSchedule.from_config(preset, steps_per_epoch)
+    schedule = LearningRateSchedule(preset, steps_per_epoch)
     return [schedule(step) for step in range(0, preset.max_epochs * steps_per_epoch, EVERY)]
 
 

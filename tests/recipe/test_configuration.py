@@ -76,6 +76,8 @@ def test_batches_pass_exactly_when_they_divide(batch: int, workers: int, accumul
     ("field", "value"),
     [
         ("optimizer", "adam"),
+        ("learning_rate_decay", "cosine"),
+        ("warmup_shape", "cubic"),
         ("precision", "fp8"),
         ("max_epochs", 0),
         ("weight_decay", -0.1),

@@ -55,7 +55,7 @@ class Trained:
             self.model.named_parameters(), NativeAllReduce(1), 1, 1 << 16
         )
         self.order = OrderDigest()
-        schedule = LearningRateSchedule.from_config(config, 4)
+        schedule = LearningRateSchedule(config, 4)
         self.step = EagerStep(
             self.model, self.optimizer, self.reducer, Precision("fp32", CPU), schedule, 0.1
         )
