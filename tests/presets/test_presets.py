@@ -15,12 +15,11 @@ from fourmin.recipe.presets.imagenet import TRAIN_IMAGES
 from fourmin.ruleset import load_ruleset
 
 FROZEN = Path(__file__).parent / "golden" / "presets.json"
-OWN = ("digits", "fashion-mnist", "tiny-imagenet")
-IMAGENET = [name for name in PRESETS if name not in OWN]
+IMAGENET = [name for name in PRESETS if load_preset(name).benchmark in ("resnet50", "alexnet")]
 
 
 def test_the_missions_names_are_there():
-    assert set(PRESETS) == {
+    assert set(PRESETS) >= {
         "digits", "fashion-mnist", "tiny-imagenet",
         "resnet50-256", "resnet50-8k", "resnet50-32k", "resnet50-64k",
         "alexnet-512", "alexnet-32k", "alexnet-64k",
@@ -29,7 +28,7 @@ def test_the_missions_names_are_there():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_change_of_any_setting_shows_in_review(name):
-    """A preset that changes on purpose changes tests/presets/golden/presets.json with it."""
+    """`make docs` writes tests/presets/golden/presets.json where one changes on purpose."""
     assert load_preset(name).to_json() == json.loads(FROZEN.read_text())[name]
 
 
