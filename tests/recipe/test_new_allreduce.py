@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from tree_copy import TreeCopy
 
 ENTRY = """\
         Entry(
@@ -64,69 +59,25 @@ def star(nbytes: float, grouping: Grouping, profile: Profile) -> float:
 pytestmark = pytest.mark.slow
 
 
-class Copy:
-    """A copy of the tree, and the commands of the package in it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        for name in ("fourmin", "rules", "docs", "tests/presets/golden"):
-            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-
-    def add(self, *, cost: bool) -> None:
-        package = self.root / "fourmin"
-        entries = package / "recipe" / "allreduces.py"
-        before = '        Entry(\n            name="hybrid",'
-        text = entries.read_text()
-        assert text.count(before) == 1
-        entry = ENTRY.format(cost="collectives.star" if cost else "")
-        entries.write_text(text.replace(before, entry + before))
-        (package / "training" / "comm" / "star.py").write_text(MODULE)
-        if cost:
-            models = package / "estimate" / "collectives.py"
-            models.write_text(models.read_text() + COST)
-
-    def changed(self) -> list[str]:
-        """The files that are not those of the original."""
-        return sorted(
-            name
-            for path in self.root.rglob("*")
-            if path.is_file() and path.suffix != ".pyc"
-            for name in [path.relative_to(self.root).as_posix()]
-            if not (ROOT / name).is_file() or path.read_bytes() != (ROOT / name).read_bytes()
-        )
-
-    def python(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.root,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(self.root),
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "XDG_STATE_HOME": str(self.root / "state"),
-                "COLUMNS": "200",
-            },
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
-
-    def fourmin(self, *arguments: str, code: int = 0) -> str:
-        done = self.python("-m", "fourmin", *arguments, code=code)
-        return done.stdout + done.stderr
+def add(copy: TreeCopy, *, cost: bool) -> None:
+    before = '        Entry(\n            name="hybrid",'
+    entry = ENTRY.format(cost="collectives.star" if cost else "")
+    copy.replace("fourmin/recipe/allreduces.py", before, entry + before)
+    package = copy.root / "fourmin"
+    (package / "training" / "comm" / "star.py").write_text(MODULE)
+    if cost:
+        models = package / "estimate" / "collectives.py"
+        models.write_text(models.read_text() + COST)
 
 
 @pytest.fixture(scope="module")
-def star(tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    copy = Copy(tmp_path_factory.mktemp("star"))
-    copy.add(cost=True)
-    assert len(copy.changed()) == 3
-    by_hand = set(copy.changed())
+def star(tmp_path_factory: pytest.TempPathFactory) -> TreeCopy:
+    copy = TreeCopy(tmp_path_factory.mktemp("star"))
+    add(copy, cost=True)
+    by_hand = copy.changed()
+    assert len(by_hand) == 3
     copy.python("-m", "fourmin.recipe.pages")
-    generated = set(copy.changed()) - by_hand
+    generated = copy.changed() - by_hand
     assert generated == {
         "docs/allreduce.md",
         "docs/configuration.md",
@@ -142,20 +93,20 @@ RUN = (
 )  # fmt: skip
 
 
-def test_a_run_takes_it_and_validates(star: Copy) -> None:
+def test_a_run_takes_it_and_validates(star: TreeCopy) -> None:
     star.fourmin(*RUN, "--allreduce", "star", "--results-dir", "plain")
     star.fourmin("validate", "plain")
     (result,) = star.root.glob("plain/*/run-1/result.json")
     assert set(json.loads(result.read_bytes())["communication"]["algorithms"]) == {"star"}
 
 
-def test_documentation_names_it(star: Copy) -> None:
+def test_documentation_names_it(star: TreeCopy) -> None:
     docs = star.root / "docs"
     assert "| `star` | reduce to rank 0, broadcast |" in (docs / "allreduce.md").read_text()
     assert "`torus`, `star`, `hybrid`, `tuned`" in (docs / "configuration.md").read_text()
 
 
-def test_an_estimate_takes_its_cost(star: Copy) -> None:
+def test_an_estimate_takes_its_cost(star: TreeCopy) -> None:
     text = star.fourmin(
         "estimate", "--allreduce", "star", "--preset", "resnet50-64k", "--nodes", "4", "--json"
     )
@@ -167,7 +118,7 @@ def test_an_estimate_takes_its_cost(star: Copy) -> None:
     assert times["star"] == max(times.values())
 
 
-def test_a_measurement_has_it(star: Copy) -> None:
+def test_a_measurement_has_it(star: TreeCopy) -> None:
     star.fourmin(
         "bench", "allreduce", "--device", "cpu", "--procs", "2", "--max-size", "4KiB",
         "--iterations", "3", "--seconds", "1", "--output", "measured.json",
@@ -176,7 +127,7 @@ def test_a_measurement_has_it(star: Copy) -> None:
     assert [row["bytes"] for row in rows if row["algorithm"] == "star"] == [1024, 4096]
 
 
-def test_a_table_that_names_it_is_followed(star: Copy) -> None:
+def test_a_table_that_names_it_is_followed(star: TreeCopy) -> None:
     table = {
         "tuning": ["0:star", "100000:torus"],
         "hybrid_threshold": 0,
@@ -198,8 +149,8 @@ def test_a_table_that_names_it_is_followed(star: Copy) -> None:
 
 
 def test_without_a_cost_model_only_its_own_estimate_is_refused(tmp_path: Path) -> None:
-    copy = Copy(tmp_path)
-    copy.add(cost=False)
+    copy = TreeCopy(tmp_path)
+    add(copy, cost=False)
     assert len(copy.changed()) == 2
     estimate = ("estimate", "--preset", "resnet50-64k", "--nodes", "4", "--allreduce")
     refused = copy.fourmin(*estimate, "star", code=2)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tree_copy import GENERATED, TreeCopy
+from tree_copy import TreeCopy
 
 FIELD = """\
     # Evaluation schedule and execution.
@@ -59,8 +59,8 @@ def with_field(tmp_path: Path) -> TreeCopy:
         '"max_steps": max_steps,\n',
         '"max_steps": max_steps, "learning_rate_scale": scale,\n',
     )
+    assert len(copy.changed()) == 3
     copy.python("-m", "fourmin.recipe.pages")
-    assert len(copy.touched()) == 3
     return copy
 
 
@@ -83,18 +83,21 @@ def with_preset(tmp_path: Path) -> TreeCopy:
         "runs": 3,
     }
     (benchmarks / "few-digits.json").write_text(json.dumps(benchmark, indent=2) + "\n")
+    assert len(copy.changed()) == 3
     copy.python("-m", "fourmin.recipe.pages")
-    assert len(copy.touched()) == 3
     return copy
 
 
 def test_a_field_needs_three_files_and_shows_everywhere(with_field: TreeCopy) -> None:
-    made = {name: (with_field.root / name).read_text() for name in GENERATED}
-    assert "| greater than 0 and at most 4 |  | `1.0` |" in made["docs/configuration.md"]
-    assert all("learning_rate_scale" in made[name] for name in GENERATED - {"docs/presets.md"})
-    schema = json.loads(made["rules/1.0/schemas/campaign.schema.json"])["$defs"]["configuration"]
-    assert schema["properties"]["learning_rate_scale"]["type"] == "number"
-    assert "learning_rate_scale" not in schema["required"]
+    page = (with_field.root / "docs" / "configuration.md").read_text()
+    assert "| greater than 0 and at most 4 |  | `1.0` |" in page
+    for name in ("campaign", "result"):
+        path = with_field.root / "rules" / "1.0" / "schemas" / f"{name}.schema.json"
+        schema = json.loads(path.read_text())["$defs"]["configuration"]
+        assert schema["properties"]["learning_rate_scale"]["type"] == "number"
+        assert "learning_rate_scale" not in schema["required"]
+    frozen = json.loads((with_field.root / "tests/presets/golden/presets.json").read_text())
+    assert frozen["digits"]["learning_rate_scale"] == 1.0
     assert "What every learning rate is multiplied by." in with_field.fourmin("run", "--help")
     assert "learning_rate_scale = 1.0" in with_field.fourmin("presets", "digits")
     said = with_field.fourmin("run", *PRACTICE, "--set", "learning_rate_scale=4.5", code=2)
