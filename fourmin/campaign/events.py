@@ -61,19 +61,14 @@ class CampaignOpened(_Told):
     @classmethod
     def of(cls, campaign: Campaign) -> CampaignOpened:
         """What its plan says."""
-        config = campaign.configuration
         benchmark = load_ruleset(campaign.plan["ruleset"]).benchmark(campaign.benchmark)
+        same = ("preset", "workers", "device", "precision", "global_batch_size", "max_epochs")
         return cls(
             campaign=str(campaign.folder),
             runs=int(campaign.plan["runs"]),
-            preset=config.preset,
             practice=campaign.practice,
-            workers=config.workers,
-            device=config.device,
-            precision=config.precision,
-            global_batch_size=config.global_batch_size,
-            max_epochs=config.max_epochs,
             quality_target=benchmark.quality_target,
+            **{name: getattr(campaign.configuration, name) for name in same},
         )
 
 
