@@ -12,15 +12,15 @@ import json
 import sys
 from pathlib import Path
 
-from fourmin.bench.step import measure_and_report
-from fourmin.bench.step_report import StepReport
+from fourmin.bench import step
+from fourmin.bench.step import StepReport
 
 LARGE, SMALL = 256, (32, 64)
 UPDATE_SECONDS = 0.35e-3
 
 
 def measure(batch_sizes: tuple[int, ...], peers: tuple[str, ...]) -> StepReport:
-    report = measure_and_report(
+    report = step.measure(
         preset="resnet50-64k",
         batch_sizes=batch_sizes,
         peers=peers,

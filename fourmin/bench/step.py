@@ -1,29 +1,188 @@
-"""`fourmin bench step`: settles what to measure and has it measured.
-
-The measuring itself is `fourmin.training.measure`.
-"""
+"""`fourmin bench step`: times of training steps on synthetic images, against what bounds them."""
 
 from __future__ import annotations
 
+import dataclasses
+import gc
+import itertools
 import os
-from collections.abc import Callable
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
 from fourmin.base.errors import FourminError, list_names
-from fourmin.bench.stack import load_measurer
-from fourmin.bench.step_report import PEERS, StepOptions, StepReport
-from fourmin.recipe.configuration import AUTO, FIELDS
+from fourmin.estimate.measured import STEP_SCHEMA
+from fourmin.recipe.configuration import AUTO, FIELDS, Configuration
 from fourmin.recipe.presets import load_preset
+from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.ruleset import load_ruleset
+from fourmin.system.environment import DEVICE_QUEUES
+from fourmin.system.hardware import processor
+from fourmin.training.backends import keep_freed_memory, set_backends
+from fourmin.training.comm.fusion import GradientReducer
+from fourmin.training.comm.native import NativeAllReduce
+from fourmin.training.fast.choose import build_step, reason_against
+from fourmin.training.models import build_model, forward_flops
+from fourmin.training.models.init import initialize
+from fourmin.training.optim.build import build_optimizer
+from fourmin.training.precision import DTYPES, Precision
+from fourmin.training.step import MicroBatch
+
+PEERS: dict[str, str] = {
+    "eager-nchw": "autocast, NCHW, torch.optim.SGD: the usual training script",
+    "eager": "autocast, channels-last: --set step=eager",
+    "compile": "the eager step around torch.compile(model)",
+    "fast": "fused kernels and CUDA graphs: --set step=fast",
+}
+"""The steps that can be compared, and what each is."""
+
+BUSY_ELSEWHERE = 0.8
+"""Least ratio of processor time to wall time times threads of a CPU measurement worth printing."""
+FUSION_BYTES = 4 << 20
+
+Call = Callable[[], object]
 
 
-def check_peers(names: tuple[str, ...]) -> None:
-    """Raise FourminError for a peer that does not exist."""
-    for name in names:
-        if name not in PEERS:
-            raise FourminError(f"no peer {name!r}", next_step=f"known: {list_names([*PEERS])}")
+@dataclass(frozen=True)
+class StepOptions:
+    """What to measure. Batches are images; `repeats` steps are timed after `warmup`."""
+
+    model: str
+    device: str
+    precision: str
+    batch_sizes: tuple[int, ...]
+    image_size: int
+    classes: int
+    peers: tuple[str, ...]
+    warmup: int
+    repeats: int
+    threads: int
 
 
-def measure_and_report(
+@dataclass(frozen=True)
+class Ceilings:
+    """What the machine can do at most, measured: FLOP/s of a matrix product, bytes/s of a copy."""
+
+    matrix_product_flops: float
+    matrix_product_type: str
+    matrix_product_size: int
+    copy_bytes_per_second: float
+
+
+@dataclass(frozen=True)
+class PeerResult:
+    """One peer at one batch size: every step's time in seconds, or why there is none."""
+
+    peer: str
+    batch_size: int
+    seconds: tuple[float, ...] = ()
+    busy_ratio: float | None = None
+    note: str = ""
+
+    @property
+    def images_per_second(self) -> float | None:
+        """By the median step; None if there is no time worth reporting."""
+        if not self.seconds or self.disturbed:
+            return None
+        return self.batch_size / statistics.median(self.seconds)
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether something else used the processors meanwhile (CPU only)."""
+        return self.busy_ratio is not None and self.busy_ratio < BUSY_ELSEWHERE
+
+
+@dataclass
+class StepReport:
+    """All that one call measured."""
+
+    options: StepOptions
+    hardware: str
+    software: str
+    ceilings: Ceilings
+    flops_per_image: float
+    """Floating-point operations of a training step (three forward passes) for each image."""
+    update_seconds: float | None = None
+    """Of the fused update alone; None where the fast step cannot run."""
+    results: list[PeerResult] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON types, every raw time included."""
+        stated = ("model", "device", "precision", "image_size", "threads")
+        return {
+            "schema": STEP_SCHEMA,
+            "hardware": self.hardware,
+            "software": self.software,
+            **{name: getattr(self.options, name) for name in stated},
+            "ceilings": dataclasses.asdict(self.ceilings),
+            "flops_per_image": self.flops_per_image,
+            "update_seconds": self.update_seconds,
+            "results": [
+                {
+                    "peer": result.peer,
+                    "batch_size": result.batch_size,
+                    "images_per_second": result.images_per_second,
+                    **vars(result),
+                }
+                for result in self.results
+            ],
+        }
+
+    def to_text(self) -> str:
+        """A table, with what the figures are relative to."""
+        options, ceilings = self.options, self.ceilings
+        lines = [
+            f"{options.model}, {options.precision}, {options.image_size}x{options.image_size}, "
+            f"synthetic images on the {options.device}; median of {options.repeats} steps",
+            f"{self.hardware}; {self.software}",
+            f"ceilings measured here: matrix product of {ceilings.matrix_product_size} "
+            f"({ceilings.matrix_product_type}) {_scaled(ceilings.matrix_product_flops)}FLOP/s, "
+            f"copy {_scaled(ceilings.copy_bytes_per_second)}B/s read and written",
+            "",
+            f"{'step':<12}{'batch':>7}{'images/s':>11}{'ms':>10}{'of matrix':>11}{'of eager':>10}",
+            *map(self._line, self.results),
+        ]
+        if self.update_seconds is not None:
+            lines += ["", f"update of all parameters alone: {self.update_seconds * 1e3:.3f} ms"]
+        lines += ["", *(f"{name}: {PEERS[name]}" for name in options.peers)]
+        return "\n".join(lines) + "\n"
+
+    def _line(self, result: PeerResult) -> str:
+        start = f"{result.peer:<12}{result.batch_size:>7}"
+        rate = result.images_per_second
+        if rate is None:
+            note = result.note
+            if result.disturbed:
+                note = (
+                    f"not reported: the process got {result.busy_ratio:.0%} of its processors, "
+                    "something else was running"
+                )
+            return f"{start}  {note}"
+        share = rate * self.flops_per_image / self.ceilings.matrix_product_flops
+        eager = {one.batch_size: one for one in self.results if one.peer == "eager"}
+        base = eager[result.batch_size].images_per_second if result.batch_size in eager else None
+        ratio = f"{rate / base:>9.2f}x" if base else f"{'':>10}"
+        note = f"  {result.note}" if result.note else ""
+        milliseconds = statistics.median(result.seconds) * 1e3
+        return f"{start}{rate:>11,.0f}{milliseconds:>10.2f}{share:>11.1%}{ratio}{note}"
+
+
+def _scaled(value: float) -> str:
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value >= factor:
+            return f"{value / factor:.4g} {prefix}"
+    return f"{value:.4g} "
+
+
+def measure(
     *,
     preset: str | None,
     batch_sizes: tuple[int, ...],
@@ -36,36 +195,206 @@ def measure_and_report(
     threads: int | None,
     say: Callable[[str], None],
 ) -> StepReport:
-    """Settle what was left open by what this machine has, and measure.
+    """Every peer at every batch size, in this process, one after the other.
 
-    Raises FourminError for an unknown preset, peer, device or precision, for a GPU that is not
-    there, and without the training stack.
+    What is left open is settled by what this machine has. `say` gets a line about each
+    measurement before it starts. A peer that does not run here is reported with the reason.
+    Raises FourminError for an unknown preset, peer, device or precision, and for a GPU that is
+    not there.
     """
-    check_peers(peers)
-    for name, value in (("device", device), ("precision", precision)):
-        if value != AUTO and value not in FIELDS[name].choices:
-            raise FourminError(
-                f"unknown {name} {value!r}",
-                next_step=f"known: {list_names([AUTO, *FIELDS[name].choices])}",
-            )
-    measurer, gpus = load_measurer("measure", device)
-    if device == AUTO:
-        device = "cuda" if gpus else "cpu"
-    on_gpu = device == "cuda"
+    asked = [("device", device), ("precision", precision), *(("peer", peer) for peer in peers)]
+    for name, value in asked:
+        known = [*PEERS] if name == "peer" else [AUTO, *FIELDS[name].choices]
+        if value not in known:
+            raise FourminError(f"no {name} {value!r}", next_step=f"known: {list_names(known)}")
+    on_gpu = bool(cuda_gpus(device)) and device != "cpu"
     config = load_preset(preset or ("resnet50-64k" if on_gpu else "digits"))
-    if precision == AUTO:
-        precision = "fp16" if on_gpu else "bf16"
-    options = StepOptions(
-        model=config.model,
-        device=device,
-        precision=precision,
-        batch_sizes=batch_sizes or ((256,) if on_gpu else (128,)),
+    config = dataclasses.replace(
+        config,
+        device="cuda" if on_gpu else "cpu",
+        precision=precision if precision != AUTO else ("fp16" if on_gpu else "bf16"),
         image_size=image_size or config.image_size,
+    )
+    options = StepOptions(
+        **{name: getattr(config, name) for name in ("model", "device", "precision", "image_size")},
+        batch_sizes=batch_sizes or ((256,) if on_gpu else (128,)),
         classes=int(load_ruleset().benchmark(config.benchmark).dataset["classes"]),
         peers=peers or (tuple(PEERS) if on_gpu else ("eager-nchw", "eager")),
         warmup=warmup,
         repeats=repeats,
         threads=threads or len(os.sched_getaffinity(0)),
     )
-    report: StepReport = measurer.measure_steps(options, config, say)
+    return _measure(options, config, say)
+
+
+def cuda_gpus(device: str) -> int:
+    """How many torch sees. Raises FourminError where `device` is cuda and there is none."""
+    for variable, value in DEVICE_QUEUES.items():
+        os.environ.setdefault(variable, value)  # read by CUDA when it is first used
+    gpus = int(torch.cuda.device_count())
+    if device == "cuda" and not gpus:
+        raise FourminError("there is no CUDA GPU here", next_step="--device cpu")
+    return gpus
+
+
+def _measure(options: StepOptions, config: Configuration, say: Callable[[str], None]) -> StepReport:
+    set_backends(options.threads)
+    device = torch.device(options.device)
+    say("ceilings")
+    report = StepReport(
+        options,
+        hardware_name(device),
+        f"torch {torch.__version__}",
+        _ceilings(device, options.precision),
+        3.0 * forward_flops(options.model, options.image_size, options.classes),
+    )
+    for batch_size in options.batch_sizes:
+        batch = _batch(options, batch_size, device)
+        for peer in options.peers:
+            say(f"{peer}, batch {batch_size}")
+            report.results.append(_measure_peer(peer, options, config, batch))
+            if report.update_seconds is None and peer == "fast":
+                with ready_step("fast", config, options.classes, 64) as (step, note):
+                    if not note:
+                        report.update_seconds = _best(step.update_parameters, device)
+            gc.collect()
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
     return report
+
+
+def hardware_name(device: torch.device) -> str:
+    """The GPU, or the processor and how many of it this process may use."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return f"{processor()['model']}, {len(os.sched_getaffinity(0))} processors"
+
+
+def _ceilings(device: torch.device, precision: str) -> Ceilings:
+    """A large matrix product in the step's type, and a copy that no cache holds."""
+    size, elements = (8192, 1 << 30) if device.type == "cuda" else (1024, 1 << 26)
+    a, b = (torch.randn(size, size, device=device).to(DTYPES[precision]) for _ in range(2))
+    product = _best(lambda: torch.mm(a, b), device)
+    source = torch.ones(elements, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    copy = _best(lambda: target.copy_(source), device)
+    return Ceilings(2.0 * size**3 / product, precision, size, 2.0 * elements / copy)
+
+
+def _best(call: Call, device: torch.device) -> float:
+    """The median time of a call in seconds."""
+    for _ in range(2):
+        call()
+    return statistics.median(_times(call, device, 9))
+
+
+def _times(call: Call, device: torch.device, repeats: int) -> list[float]:
+    if device.type != "cuda":
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+        return times
+    # One event between two steps: the device never waits for the host to read a clock.
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    torch.cuda.synchronize(device)
+    events[0].record()
+    for event in events[1:]:
+        call()
+        event.record()
+    torch.cuda.synchronize(device)
+    return [a.elapsed_time(b) / 1e3 for a, b in itertools.pairwise(events)]
+
+
+def _batch(options: StepOptions, size: int, device: torch.device) -> MicroBatch:
+    generator = torch.Generator(device).manual_seed(0)
+    shape = (size, 3, options.image_size, options.image_size)
+    images = torch.randn(shape, device=device, generator=generator)
+    labels = torch.randint(0, options.classes, (size,), device=device, generator=generator)
+    return images.to(memory_format=torch.channels_last), labels
+
+
+def _measure_peer(
+    peer: str, options: StepOptions, config: Configuration, batch: MicroBatch
+) -> PeerResult:
+    device, size = torch.device(options.device), batch[1].numel()
+    try:
+        with ExitStack() as stack:
+            if peer == "eager-nchw":
+                call, note = _usual_script(config, options.classes, batch), ""
+            else:
+                most = options.warmup + options.repeats + 8
+                ready = ready_step(peer, config, options.classes, most)
+                step, note = stack.enter_context(ready)
+                call = partial(step, [batch])
+            for _ in range(options.warmup):
+                call()
+            keep_freed_memory(options.device, processes=1)
+            wall, used = time.perf_counter(), time.process_time()
+            seconds = _times(call, device, options.repeats)
+            wall, used = time.perf_counter() - wall, time.process_time() - used
+    except (RuntimeError, ValueError, ImportError) as error:
+        return PeerResult(peer, size, note=f"failed: {str(error).splitlines()[0][:200]}")
+    busy = used / (wall * options.threads) if device.type == "cpu" else None
+    return PeerResult(peer, size, tuple(seconds), busy, note)
+
+
+@contextmanager
+def ready_step(
+    kind: str, config: Configuration, classes: int, most_steps: int
+) -> Iterator[tuple[Any, str]]:
+    """A run's step at the start of training, and a note where it is another than asked for.
+
+    `kind` is one of the configuration's, or `compile`.
+    """
+    model, precision = _model(config, classes, torch.channels_last)
+    optimizer = build_optimizer(model, config)
+    reducer = GradientReducer(model.named_parameters(), NativeAllReduce(1), 1, FUSION_BYTES)
+    reason = reason_against(model, optimizer, precision) if kind == "fast" else None
+    if kind == "compile":
+        torch._dynamo.reset()
+        model = torch.compile(model)
+    step = build_step(
+        kind, model, optimizer, reducer, precision, LearningRateSchedule.from_config(config, 1000),
+        config.label_smoothing, total_steps=most_steps,
+        growth_interval=config.loss_scale_growth_interval, world_size=1, say=lambda _line: None,
+    )  # fmt: skip
+    try:
+        yield step, f"ran the eager step: {reason}" if reason else ""
+    finally:
+        reducer.close()
+
+
+def _usual_script(config: Configuration, classes: int, batch: MicroBatch) -> Call:
+    """What torchvision's reference script does: NCHW, GradScaler, torch's SGD."""
+    model, precision = _model(config, classes, torch.contiguous_format)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+    scaler = torch.amp.GradScaler(config.device, enabled=config.precision == "fp16")
+    images, labels = batch[0].contiguous(), batch[1]
+
+    def call() -> Tensor:
+        with precision.autocast():
+            loss = functional.cross_entropy(
+                model(images), labels, label_smoothing=config.label_smoothing
+            )
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    return call
+
+
+def _model(
+    config: Configuration, classes: int, memory_format: torch.memory_format
+) -> tuple[nn.Module, Precision]:
+    device = torch.device(config.device)
+    normalization = {"bn_momentum": config.bn_momentum, "bn_epsilon": config.bn_epsilon}
+    model = build_model(config.model, num_classes=classes, **normalization)
+    model = model.to(device=device, memory_format=memory_format)
+    initialize(model, 1, config.initialization, config.zero_last_gamma)
+    model.train()
+    scaling = config.loss_scale, config.loss_scale_growth_interval
+    return model, Precision(config.precision, device, *scaling)

@@ -14,7 +14,6 @@ from fourmin.cli import (
     audit_command,
     bench_allreduce_command,
     bench_command,
-    bench_data_command,
     campaign_commands,
     data_command,
     doctor_command,
@@ -48,7 +47,6 @@ app.command("doctor")(doctor_command.doctor)
 app.command("estimate")(estimate_command.estimate)
 app.add_typer(data_command.app, name="data")
 bench_command.app.command("allreduce")(bench_allreduce_command.allreduce)
-bench_command.app.command("data")(bench_data_command.data)
 app.add_typer(bench_command.app, name="bench")
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.bench.step_report import SCHEMA
 from fourmin.estimate.profile import Compute, Profile
 from fourmin.recipe.configuration import Configuration
 
+STEP_SCHEMA = "fourmin-bench-step-1"
+"""What the JSON of `fourmin bench step` says it is."""
 _MEASURE = "`fourmin bench step --json` writes one"
 
 
@@ -34,7 +35,7 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
     """
     try:
         report: Any = json.loads(path.read_text(encoding="utf-8"))
-        if report["schema"] != SCHEMA:
+        if report["schema"] != STEP_SCHEMA:
             raise ValueError(f"its schema is {report['schema']!r}")
         found = {name: report[name] for name in ("model", "precision")}
         measured = [

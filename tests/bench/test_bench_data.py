@@ -11,12 +11,11 @@ from images import make_tree
 from typer.testing import CliRunner
 
 from fourmin.base.errors import FourminError
-from fourmin.bench.data_report import DataOptions, DataReport, DataResult
+from fourmin.bench.data import DataOptions, DataReport, DataResult, _batches
 from fourmin.cli.main import app
 from fourmin.datasets.check import check_tree
 from fourmin.datasets.prepare import prepare_shards
 from fourmin.recipe.presets import load_preset
-from fourmin.training.measure_data import _batches
 
 BRIEF = ["bench", "data", "--device", "cpu", "--precision", "fp32", "--seconds", "0.01",
          "--repeats", "2", "--batch-size", "8"]  # fmt: skip

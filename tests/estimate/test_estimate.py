@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fourmin.base.errors import FourminError
-from fourmin.bench.step_report import Ceilings, PeerResult, StepOptions, StepReport
+from fourmin.bench.step import Ceilings, PeerResult, StepOptions, StepReport
 from fourmin.cli.estimate_command import _configuration
 from fourmin.estimate.measured import with_stated_rate, with_step_report
 from fourmin.estimate.profile import load_profile

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fourmin.base.errors import FourminError
-from fourmin.bench.step_report import Ceilings, PeerResult, StepOptions, StepReport
+from fourmin.bench.step import Ceilings, PeerResult, StepOptions, StepReport
 from fourmin.cli.bench_command import app
 
 SMALL = ["step", "--device", "cpu", "--preset", "digits", "--batch-size", "8", "--repeats", "3",
