@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from tree_copy import TreeCopy
 
 ENTRY = """\
-        Entry(
+        AllReduceEntry(
             name="star",
             meaning="reduce to rank 0, broadcast",
             formula="2(p-1) (a + n b)",
@@ -22,6 +17,8 @@ ENTRY = """\
             cost="{cost}",
         ),
 """
+
+BEFORE = '        AllReduceEntry(\n            name="hybrid",'
 
 MODULE = '''\
 """Star all-reduce: reduce to rank 0, broadcast."""
@@ -64,75 +61,35 @@ def star(nbytes: float, grouping: Grouping, profile: Profile) -> float:
 pytestmark = pytest.mark.slow
 
 
-class Copy:
-    """A copy of the tree, and the commands of the package in it."""
+MOST_FILES = 3
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        for name in ("fourmin", "rules", "docs", "tests/presets/golden"):
-            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
 
-    def add(self, *, cost: bool) -> None:
-        package = self.root / "fourmin"
-        entries = package / "recipe" / "allreduces.py"
-        before = '        Entry(\n            name="hybrid",'
-        text = entries.read_text()
-        assert text.count(before) == 1
-        entry = ENTRY.format(cost="collectives.star" if cost else "")
-        entries.write_text(text.replace(before, entry + before))
-        (package / "training" / "comm" / "star.py").write_text(MODULE)
-        if cost:
-            models = package / "estimate" / "collectives.py"
-            models.write_text(models.read_text() + COST)
+def add(copy: TreeCopy, *, cost: bool) -> None:
+    """The star, with its cost model or without one."""
+    entry = ENTRY.format(cost="collectives.star" if cost else "")
+    copy.insert("fourmin/recipe/allreduces.py", BEFORE, entry)
+    package = copy.root / "fourmin"
+    (package / "training" / "comm" / "star.py").write_text(MODULE)
+    if cost:
+        with (package / "estimate" / "collectives.py").open("a") as models:
+            models.write(COST)
+    assert len(copy.changed("fourmin")) == MOST_FILES - (not cost)
+    copy.make_docs()
+    assert len(copy.changed("fourmin")) == MOST_FILES - (not cost)
+    assert copy.changed("docs") == {"docs/allreduce.md", "docs/configuration.md"}
+    assert copy.changed("tests") == set()
 
-    def changed(self) -> list[str]:
-        """The files that are not those of the original."""
-        return sorted(
-            name
-            for path in self.root.rglob("*")
-            if path.is_file() and path.suffix != ".pyc"
-            for name in [path.relative_to(self.root).as_posix()]
-            if not (ROOT / name).is_file() or path.read_bytes() != (ROOT / name).read_bytes()
-        )
 
-    def python(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, *arguments],
-            cwd=self.root,
-            env={
-                **os.environ,
-                "PYTHONPATH": str(self.root),
-                "PYTHONDONTWRITEBYTECODE": "1",
-                "XDG_STATE_HOME": str(self.root / "state"),
-                "COLUMNS": "200",
-            },
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done
-
-    def fourmin(self, *arguments: str, code: int = 0) -> str:
-        done = self.python("-m", "fourmin", *arguments, code=code)
-        return done.stdout + done.stderr
+def succeed(copy: TreeCopy, *arguments: str) -> str:
+    done = copy.fourmin(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
-def star(tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    copy = Copy(tmp_path_factory.mktemp("star"))
-    copy.add(cost=True)
-    assert len(copy.changed()) == 3
-    by_hand = set(copy.changed())
-    copy.python("-m", "fourmin.recipe.pages")
-    generated = set(copy.changed()) - by_hand
-    assert generated == {
-        "docs/allreduce.md",
-        "docs/configuration.md",
-        "rules/1.0/schemas/campaign.schema.json",
-        "rules/1.0/schemas/result.schema.json",
-    }
+def star(tmp_path_factory: pytest.TempPathFactory) -> TreeCopy:
+    copy = TreeCopy(tmp_path_factory.mktemp("star"))
+    add(copy, cost=True)
     return copy
 
 
@@ -142,22 +99,30 @@ RUN = (
 )  # fmt: skip
 
 
-def test_a_run_takes_it_and_validates(star: Copy) -> None:
-    star.fourmin(*RUN, "--allreduce", "star", "--results-dir", "plain")
-    star.fourmin("validate", "plain")
+def test_a_run_takes_it_and_validates(star: TreeCopy) -> None:
+    succeed(star, *RUN, "--allreduce", "star", "--results-dir", "plain")
+    succeed(star, "validate", "plain")
     (result,) = star.root.glob("plain/*/run-1/result.json")
     assert set(json.loads(result.read_bytes())["communication"]["algorithms"]) == {"star"}
 
 
-def test_documentation_names_it(star: Copy) -> None:
+def test_documentation_names_it(star: TreeCopy) -> None:
     docs = star.root / "docs"
     assert "| `star` | reduce to rank 0, broadcast |" in (docs / "allreduce.md").read_text()
     assert "`torus`, `star`, `hybrid`, `tuned`" in (docs / "configuration.md").read_text()
 
 
-def test_an_estimate_takes_its_cost(star: Copy) -> None:
-    text = star.fourmin(
-        "estimate", "--allreduce", "star", "--preset", "resnet50-64k", "--nodes", "4", "--json"
+def test_an_estimate_takes_its_cost(star: TreeCopy) -> None:
+    text = succeed(
+        star,
+        "estimate",
+        "--allreduce",
+        "star",
+        "--preset",
+        "resnet50-64k",
+        "--nodes",
+        "4",
+        "--json",
     )
     found = json.loads(text)
     assert {bucket["algorithm"] for bucket in found["step"]["buckets"]} == {"star"}
@@ -167,8 +132,8 @@ def test_an_estimate_takes_its_cost(star: Copy) -> None:
     assert times["star"] == max(times.values())
 
 
-def test_a_measurement_has_it(star: Copy) -> None:
-    star.fourmin(
+def test_a_measurement_has_it(star: TreeCopy) -> None:
+    succeed(star,
         "bench", "allreduce", "--device", "cpu", "--procs", "2", "--max-size", "4KiB",
         "--iterations", "3", "--seconds", "1", "--output", "measured.json",
     )  # fmt: skip
@@ -176,7 +141,7 @@ def test_a_measurement_has_it(star: Copy) -> None:
     assert [row["bytes"] for row in rows if row["algorithm"] == "star"] == [1024, 4096]
 
 
-def test_a_table_that_names_it_is_followed(star: Copy) -> None:
+def test_a_table_that_names_it_is_followed(star: TreeCopy) -> None:
     table = {
         "tuning": ["0:star", "100000:torus"],
         "hybrid_threshold": 0,
@@ -186,10 +151,17 @@ def test_a_table_that_names_it_is_followed(star: Copy) -> None:
         "device": "cpu",
     }
     (star.root / "tuning.json").write_text(json.dumps(table))
-    star.fourmin(
-        *RUN, "--tuning", "tuning.json", "--fusion-threshold", "65536", "--results-dir", "tuned"
+    succeed(
+        star,
+        *RUN,
+        "--tuning",
+        "tuning.json",
+        "--fusion-threshold",
+        "65536",
+        "--results-dir",
+        "tuned",
     )
-    star.fourmin("validate", "tuned")
+    succeed(star, "validate", "tuned")
     (result,) = star.root.glob("tuned/*/run-1/result.json")
     said = json.loads(result.read_bytes())["communication"]
     expected = ["torus" if size >= 100_000 else "star" for size in said["bucket_bytes"]]
@@ -198,15 +170,15 @@ def test_a_table_that_names_it_is_followed(star: Copy) -> None:
 
 
 def test_without_a_cost_model_only_its_own_estimate_is_refused(tmp_path: Path) -> None:
-    copy = Copy(tmp_path)
-    copy.add(cost=False)
-    assert len(copy.changed()) == 2
+    copy = TreeCopy(tmp_path)
+    add(copy, cost=False)
     estimate = ("estimate", "--preset", "resnet50-64k", "--nodes", "4", "--allreduce")
-    refused = copy.fourmin(*estimate, "star", code=2)
-    assert "the all-reduce star has no cost model" in refused
-    assert "why:" in refused
-    assert "next:" in refused
-    assert "Traceback" not in refused
-    tuned = json.loads(copy.fourmin(*estimate, "tuned", "--json"))
+    refused = copy.fourmin(*estimate, "star")
+    assert refused.returncode == 2
+    assert "the all-reduce star has no cost model" in refused.stderr
+    assert "why:" in refused.stderr
+    assert "next:" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    tuned = json.loads(succeed(copy, *estimate, "tuned", "--json"))
     assert "star" not in tuned["milliseconds_by_allreduce"]
     assert set(tuned["milliseconds_by_allreduce"]) >= {"native", "torus", "hybrid", "tuned"}
