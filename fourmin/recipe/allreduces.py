@@ -21,7 +21,7 @@ Need = Literal["group_size", "hybrid_threshold", "tuning"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class AllReduceEntry:
     """An all-reduce: one that sums has a `module`, one that chooses among those a `table`."""
 
     name: str
@@ -92,21 +92,21 @@ def parse_entries(entries: Sequence[str]) -> Table:
 ALL_REDUCES = {
     entry.name: entry
     for entry in (
-        Entry(
+        AllReduceEntry(
             name="native",
             meaning="the backend's own (NCCL, gloo)",
             formula="its choice",
             module="native",
             cost="collectives.native",
         ),
-        Entry(
+        AllReduceEntry(
             name="ring",
             meaning="a flat ring",
             formula="2(p-1) a + 2((p-1)/p) n b",
             module="ring",
             cost="collectives.ring",
         ),
-        Entry(
+        AllReduceEntry(
             name="hierarchical",
             meaning="reduce to the group's master, ring of masters, broadcast (Jia et al. 2018)",
             formula="4(k-1) a_i + 2(m-1) a_e + 4((k-1)/k) n b_i + 2((m-1)/m) n b_e",
@@ -114,7 +114,7 @@ ALL_REDUCES = {
             module="hierarchical",
             cost="collectives.hierarchical",
         ),
-        Entry(
+        AllReduceEntry(
             name="halving-doubling",
             meaning="pairs swap halves, then halves of halves; nearest partners first",
             formula="(2 log2 p - 1) a + 2((p-1)/p) n b",
@@ -122,7 +122,7 @@ ALL_REDUCES = {
             module="halving_doubling",
             cost="collectives.halving_doubling",
         ),
-        Entry(
+        AllReduceEntry(
             name="torus",
             meaning="reduce-scatter in the group, all-reduce across, all-gather",
             formula="2 a_i + (2 log2 m - 1) a_e + 2((k-1)/k) n b_i + 2((m-1)/m)(n/k) b_e",
@@ -130,7 +130,7 @@ ALL_REDUCES = {
             module="torus",
             cost="collectives.torus",
         ),
-        Entry(
+        AllReduceEntry(
             name="hybrid",
             meaning="hierarchical below `--hybrid-threshold` bytes, ring from there on "
             "(the paper's switch)",
@@ -138,7 +138,7 @@ ALL_REDUCES = {
             needs=("group_size", "hybrid_threshold"),
             table=hybrid_table,
         ),
-        Entry(
+        AllReduceEntry(
             name="tuned",
             meaning="by a measured table, any of those that sum for each size",
             formula="the fastest measured",

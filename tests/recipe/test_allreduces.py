@@ -15,7 +15,7 @@ from fourmin.recipe.allreduces import (
     ALL_REDUCES,
     CANDIDATES,
     NAMES,
-    Entry,
+    AllReduceEntry,
     check_group_size,
     hybrid_table,
     needs,
@@ -27,7 +27,7 @@ from fourmin.training.comm.base import Topology
 
 
 @pytest.mark.parametrize("entry", ALL_REDUCES.values(), ids=lambda entry: entry.name)
-def test_an_entry_names_what_exists(entry: Entry) -> None:
+def test_an_entry_names_what_exists(entry: AllReduceEntry) -> None:
     assert bool(entry.module) != bool(entry.table), "one that sums, or one that chooses"
     assert set(entry.needs) <= set(FIELDS)
     assert entry.meaning
@@ -50,7 +50,7 @@ def test_the_configuration_takes_every_name_and_a_table_those_that_sum() -> None
 def test_one_without_a_cost_model_is_refused_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    entry = Entry(name="star", meaning="through one", formula="unknown", module="native")
+    entry = AllReduceEntry(name="star", meaning="through one", formula="unknown", module="native")
     monkeypatch.setitem(ALL_REDUCES, "star", entry)
     with pytest.raises(FourminError, match="star has no cost model") as caught:
         cost_of("star")
