@@ -288,7 +288,11 @@ def test_a_dry_run_prints_and_does_nothing(
     assert "steps_per_epoch = 22" in capsys.readouterr().out
     with pytest.raises(FourminError, match="things are missing"):
         run_command.run(
-            preset="resnet50-64k", nodes=256, dry_run=True, results_dir=request_.results_dir
+            preset="resnet50-64k",
+            nodes=256,
+            dry_run=True,
+            results_dir=request_.results_dir,
+            launcher="local",
         )
     told = capsys.readouterr().out
     assert "workers = 2048" in told

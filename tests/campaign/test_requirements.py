@@ -32,7 +32,8 @@ def installed(monkeypatch):
 
 
 def refused(request: Request, placement: Placement | None = None) -> FourminError:
-    prepared = prepare(New(request), placement)
+    # Not `auto`: a machine with sbatch would be none that starts workers here.
+    prepared = prepare(New(request), placement or Placement(launcher="local"))
     with pytest.raises(FourminError) as caught:
         prepared.require()
     assert caught.value.exit_code == 2
@@ -103,10 +104,12 @@ def test_it_takes_no_time_and_no_torch(tmp_path):
     program = (
         "import sys\n"
         "from fourmin.base.errors import FourminError\n"
+        "from fourmin.campaign.placement import Placement\n"
         "from fourmin.campaign.prepare import prepare\n"
         "from fourmin.campaign.request import New, Request\n"
         "try:\n"
-        "    prepare(New(Request('resnet50-64k', options={'nodes': 256}))).require()\n"
+        "    request = Request('resnet50-64k', options={'nodes': 256})\n"
+        "    prepare(New(request), Placement(launcher='local')).require()\n"
         "except FourminError as error:\n"
         "    assert not {'torch', 'numpy'} & set(sys.modules)\n"
         "    print(error)\n"
