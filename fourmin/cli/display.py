@@ -26,7 +26,7 @@ from fourmin.ledger.campaign import SUMMARY_FILE, Campaign, Slot
 from fourmin.log import keys
 from fourmin.log.records import Record
 from fourmin.results.run_result import CONVERGED
-from fourmin.rules.engine import Report
+from fourmin.rules.verdict import Report
 from fourmin.ruleset import load_ruleset
 
 

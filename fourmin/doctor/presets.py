@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.text import how_many
 from fourmin.campaign.prepare import missing_requirements
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.on_demand import ON_DEMAND
@@ -91,8 +92,7 @@ def _other_images(benchmark: Benchmark, data_dir: Path | None) -> FourminError |
 
 
 def _how(configuration: Configuration) -> str:
-    count = configuration.procs_per_node
     where = "GPU" if configuration.device == "cuda" else "CPU"
-    workers = f"{count} worker{'' if count == 1 else 's'} on the {where}"
+    workers = f"{how_many(configuration.procs_per_node, 'worker')} on the {where}"
     nodes = f"{configuration.nodes} nodes of " if configuration.nodes > 1 else ""
     return f"{nodes}{workers}, {configuration.precision}"
