@@ -30,6 +30,11 @@ def printable_lines(text: str, limit: int = 20_000) -> str:
     return "\n".join(printable(line) for line in text[:limit].splitlines())
 
 
+def how_many(number: int, noun: str, form: str = "") -> str:
+    """A number with its noun, in the plural where it takes one; `form` is the number's format."""
+    return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
+
+
 def _escaped(char: str) -> str:
     if 0xD800 <= ord(char) <= 0xDFFF:  # half of a surrogate pair has no other spelling
         return f"\\u{ord(char):04x}"

@@ -28,7 +28,7 @@ from fourmin.log.records import Record
 from fourmin.ruleset import load_ruleset
 
 if TYPE_CHECKING:
-    from fourmin.rules.engine import Report
+    from fourmin.rules.verdict import Report
 
 
 class _Told:

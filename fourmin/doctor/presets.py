@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.text import how_many
 from fourmin.campaign.requirements import Place, look_for_data, missing, other_dataset
 from fourmin.datasets.on_demand import ON_DEMAND
 from fourmin.recipe.configuration import Configuration
@@ -67,8 +68,7 @@ def _missing(
 
 
 def _how(configuration: Configuration) -> str:
-    count = configuration.procs_per_node
     where = "GPU" if configuration.device == "cuda" else "CPU"
-    workers = f"{count} worker{'' if count == 1 else 's'} on the {where}"
+    workers = f"{how_many(configuration.procs_per_node, 'worker')} on the {where}"
     nodes = f"{configuration.nodes} nodes of " if configuration.nodes > 1 else ""
     return f"{nodes}{workers}, {configuration.precision}"

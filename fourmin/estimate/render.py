@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fourmin.base.text import how_many
 from fourmin.chart import linear_chart
 from fourmin.estimate.fitted import accuracy
 from fourmin.estimate.run import Estimate
@@ -26,7 +27,7 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
         f"out of its fit, by {error.further_error:g} on others (at most {error.largest_error:g})"
     )
     yield ""
-    nodes = _count(config.nodes, "node")
+    nodes = how_many(config.nodes, "node")
     yield f"preset {config.preset}: {nodes} of {config.procs_per_node} workers"
     yield f"  on {profile.name}: {profile.title}"
     yield (
@@ -34,7 +35,7 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
         f"{config.precision}, {config.step} step"
     )
     yield (
-        f"  all-reduce {config.allreduce}, {_count(len(step.reductions), 'bucket')} in "
+        f"  all-reduce {config.allreduce}, {how_many(len(step.reductions), 'bucket')} in "
         f"{config.gradient_dtype}: {_algorithms(estimate)}"
     )
     yield f"  compute: {step.compute.source}"
@@ -149,10 +150,6 @@ def _parts(time: StepTime) -> str:
 
 def _duration(seconds: float) -> str:
     return f"{seconds / 60:.2f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _compared_line(one: Compared) -> str:

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fourmin.base.errors import FourminError
-from fourmin.ledger.view import CampaignView
 from fourmin.report.foreign import foreign_result
 from fourmin.report.group import compare
 from fourmin.report.model import Comparison, Result
@@ -19,7 +17,11 @@ from fourmin.report.published import published_results
 from fourmin.results import tree
 from fourmin.rules.engine import check_campaigns, load_campaign
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
+from fourmin.rules.verdict import Verdict
 from fourmin.ruleset import CURRENT
+
+DROPPED = frozenset({"RUN009"})
+"""One run that did not converge makes no set invalid: it is the dropped slowest."""
 
 
 def collect(
@@ -45,24 +47,11 @@ def collect_all(
 
 
 def _results(paths: Sequence[Path]) -> Iterator[Result]:
-    seen: set[str] = set()
-    campaigns: list[CampaignView] = []
-    foreign: list[tree.Target] = []
-    for given in paths:
-        if not os.path.lexists(given):
-            raise FourminError(f"no {given}", next_step="name a campaign, or a folder of them")
-        for target in tree.find_targets(os.fspath(given)):
-            if target.identity in seen:
-                continue
-            seen.add(target.identity)
-            if target.kind in tree.FOREIGN_KINDS:
-                foreign.append(target)
-            elif target.kind == tree.CAMPAIGN:
-                campaigns.append(load_campaign(target.folder, target.path))
+    targets, _ = tree.find_all([os.fspath(path) for path in paths])
+    foreign = [target for target in targets if target.kind in tree.FOREIGN_KINDS]
     yield from (result for result in in_processes(_foreign, foreign) if result is not None)
-    findings = check_campaigns(campaigns)
-    for campaign in campaigns:
-        yield campaign_result(campaign, findings[campaign.path])
+    campaigns = [load_campaign(t.folder, t.path) for t in targets if t.kind == tree.CAMPAIGN]
+    yield from map(campaign_result, campaigns, check_campaigns(campaigns))
 
 
 def _foreign(target: tree.Target) -> Result | None:
@@ -71,6 +60,7 @@ def _foreign(target: tree.Target) -> Result | None:
         found = load_foreign(target)
         if target.kind == tree.MLPERF_RUN or not found.judged or not found.runs:
             return None
-        result = foreign_result(found, check_foreign(found))
+        findings = tuple(check_foreign(found))
+        result = foreign_result(found, Verdict(target.path, target.kind, findings, DROPPED))
         del found
     return result

@@ -67,7 +67,7 @@ def _row(kind: str, result: Result) -> dict[str, Any]:
         kind=kind,
         ci95_low=low,
         ci95_high=high,
-        waivers=" ".join(result.waivers),
+        waivers=" ".join(result.verdict.waivers),
         run_minutes=" ".join("" if r.minutes is None else repr(r.minutes) for r in result.runs),
         run_statuses=" ".join(run.status for run in result.runs),
         cost=cost.get("amount"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fourmin.report.model import ReportedRun, Result
 from fourmin.report.runs import evaluated, spans
 from fourmin.results.importers.model import BENCHMARK, DAWNBENCH, ForeignRun, ForeignSet
-from fourmin.rules.rule import Finding
+from fourmin.rules.verdict import Verdict
 
 DATASETS = {DAWNBENCH: "ImageNet, top-5"}
 MLPERF_DATASET = "ImageNet"
@@ -16,7 +16,7 @@ _SOFTWARE = ("framework", "other_software_stack", "operating_system", "sw_notes"
 _NAMES = ("submitter", "division", "status", "system_name")
 
 
-def foreign_result(found: ForeignSet, findings: Sequence[Finding]) -> Result:
+def foreign_result(found: ForeignSet, verdict: Verdict) -> Result:
     """One run set or entry; whatever its files do not give is None.
 
     It is a group of its own: nothing says which sets are attempts at the same result.
@@ -43,9 +43,7 @@ def foreign_result(found: ForeignSet, findings: Sequence[Finding]) -> Result:
         images_per_second=None if dawnbench else found.images_per_second,
         state="closed",
         practice=False,
-        findings=tuple(findings),
-        # One run that did not converge makes no set invalid: it is the dropped slowest.
-        valid=not any(finding.fails and finding.code != "RUN009" for finding in findings),
+        verdict=verdict,
         registration="none",
         group=(found.source, found.path),
         identity=(found.source, found.path),

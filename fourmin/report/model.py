@@ -15,7 +15,7 @@ from fourmin.report.prices import Price
 from fourmin.results.rcp import Convergence
 from fourmin.results.scoring import counted
 from fourmin.results.statistics import mean
-from fourmin.rules.rule import SEVERITIES, Finding
+from fourmin.rules.verdict import Verdict
 
 PUBLISHED = "published"
 """The source of results that others reported and nobody checked here."""
@@ -136,8 +136,7 @@ class Result:
     images_per_second: float | None
     state: str
     practice: bool
-    findings: tuple[Finding, ...]
-    valid: bool
+    verdict: Verdict
     registration: str
     group: Hashable
     identity: Hashable
@@ -184,17 +183,9 @@ class Result:
         return self.source != PUBLISHED
 
     @property
-    def waivers(self) -> tuple[str, ...]:
-        """The codes that a maintainer waived, sorted."""
-        return tuple(sorted({finding.code for finding in self.findings if finding.waived}))
-
-    @property
-    def severities(self) -> dict[str, int]:
-        """How many findings there are of each severity."""
-        return {
-            severity: sum(finding.severity == severity for finding in self.findings)
-            for severity in SEVERITIES
-        }
+    def valid(self) -> bool:
+        """Whether it was checked here, and nothing makes it invalid."""
+        return self.verified and self.verdict.ok
 
     @property
     def quality(self) -> float | None:
@@ -261,8 +252,8 @@ class Result:
             "images_per_second": self.images_per_second,
             "scaling_efficiency": self.scaling_efficiency,
             "campaigns": self.campaigns,
-            "waivers": list(self.waivers),
-            "findings": len(self.findings),
+            "waivers": list(self.verdict.waivers),
+            "findings": len(self.verdict.findings),
             "valid": self.valid,
             "registration": self.registration,
             "dataset": self.dataset,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fourmin.ledger.view import CampaignView, RunView
@@ -11,11 +11,11 @@ from fourmin.report.model import ReportedRun, Result
 from fourmin.results.rcp import Convergence, convergence
 from fourmin.results.summary import counted_minutes, summarize
 from fourmin.rules.compare import mapping
-from fourmin.rules.rule import Finding
+from fourmin.rules.verdict import Verdict
 from fourmin.ruleset import Benchmark
 
 
-def campaign_result(campaign: CampaignView, findings: Sequence[Finding]) -> Result:
+def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
     """One campaign; whatever its files do not give is None."""
     plan = campaign.plan or {}
     practice = bool(plan.get("practice", False))
@@ -55,8 +55,7 @@ def campaign_result(campaign: CampaignView, findings: Sequence[Finding]) -> Resu
         images_per_second=summary["images_per_second"] if summary else None,
         state=state,
         practice=practice,
-        findings=tuple(findings),
-        valid=not any(finding.fails for finding in findings),
+        verdict=verdict,
         registration=str(assigned.get("registration", "none")),
         group=(
             "fourmin",

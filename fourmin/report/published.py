@@ -8,6 +8,7 @@ from fourmin.base.canonical import loads_strict
 from fourmin.report.foreign import DATASETS, MLPERF_DATASET
 from fourmin.report.model import PUBLISHED, ReportedRun, Result
 from fourmin.results.importers.model import DAWNBENCH
+from fourmin.rules.verdict import Verdict
 from fourmin.ruleset import CURRENT, load_ruleset
 
 FILE = "published_results.json"
@@ -46,8 +47,7 @@ def _result(row: dict[str, Any]) -> Result:
         images_per_second=None,
         state="closed",
         practice=False,
-        findings=(),
-        valid=False,
+        verdict=Verdict(path, PUBLISHED),
         registration="none",
         group=path,
         identity=path,

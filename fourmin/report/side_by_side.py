@@ -159,7 +159,7 @@ def _notes(a: Result, b: Result) -> Iterator[str]:
         if not result.verified:
             yield f"{name} is reported, not verified here"
         elif not result.valid:
-            yield f"{name} is INVALID: findings of severity error, {result.severities['error']}"
+            yield f"{name} is INVALID: findings of severity error, {result.verdict.counts['error']}"
         if result.practice:
             yield f"{name} is practice, which never counts"
         elif result.state != "closed":

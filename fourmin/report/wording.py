@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fourmin.base.text import printable
+from fourmin.base.text import how_many, printable
 from fourmin.report.model import Comparison, ReportedRun, Result
 from fourmin.rules.rule import SEVERITIES, Finding
 
@@ -56,7 +56,8 @@ def verdict(result: Result) -> str:
         return "reported, not verified here"
     state = "" if result.state == "closed" else f"{result.state}, "
     valid = "valid" if result.valid else "INVALID"
-    waivers = f", waived {' '.join(result.waivers)}" if result.waivers else ""
+    codes = result.verdict.waivers
+    waivers = f", waived {' '.join(codes)}" if codes else ""
     return f"{state}{valid}{waivers}"
 
 
@@ -81,13 +82,13 @@ def scaling(result: Result) -> str:
     """Scaling efficiency, and what it is against."""
     if result.scaling_efficiency is None or result.baseline is None:
         return NONE
-    chips = f"{result.baseline.chips} chip{'' if result.baseline.chips == 1 else 's'}"
+    chips = how_many(result.baseline.chips, "chip")
     return f"{result.scaling_efficiency:.1%} of {chips} in {printable(result.baseline.path)}"
 
 
 def findings(result: Result) -> str:
     """How many of each severity, and their codes."""
-    told = [_of_severity(result.findings, severity) for severity in SEVERITIES]
+    told = [_of_severity(result.verdict.findings, severity) for severity in SEVERITIES]
     return ", ".join(part for part in told if part) or ("none" if result.verified else NONE)
 
 
@@ -98,7 +99,7 @@ def _of_severity(all_findings: tuple[Finding, ...], severity: str) -> str:
     distinct = sorted(set(codes))
     shown = " ".join(distinct[:_MOST_CODES])
     more = " …" if len(distinct) > _MOST_CODES else ""
-    return f"{len(codes)} {severity}{'' if len(codes) == 1 else 's'} ({shown}{more})"
+    return f"{how_many(len(codes), severity)} ({shown}{more})"
 
 
 def energy(result: Result) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fourmin.base.errors import FourminError
 from fourmin.results.estimates import holds_estimate
 from fourmin.results.importers import dawnbench, mlperf
 
@@ -47,6 +48,26 @@ class Target:
         if self.kind in (MLPERF_RUN, DAWNBENCH_ENTRY, ESTIMATE):
             return os.path.join(os.path.realpath(self.folder.parent), self.folder.name)
         return os.path.realpath(self.folder)
+
+
+def find_all(paths: Iterable[str]) -> tuple[list[Target], list[str]]:
+    """Everything at `paths` and below, each thing once, and the paths where there is nothing.
+
+    Raises FourminError for a path that does not exist.
+    """
+    found: dict[str, Target] = {}
+    empty: list[str] = []
+    for given in paths:
+        if not os.path.lexists(given):
+            raise FourminError(
+                f"no {given}", "the path does not exist", "name a campaign, or a folder of them"
+            )
+        targets = find_targets(given)
+        if not targets:
+            empty.append(given)
+        for target in targets:
+            found.setdefault(target.identity, target)
+    return list(found.values()), empty
 
 
 def find_targets(given: str) -> list[Target]:

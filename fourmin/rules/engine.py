@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,9 @@ from fourmin.results.folder import JsonFile, list_folder, read_bytes
 from fourmin.rules.changes import ChangeView
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
 from fourmin.rules.registry import RULES
-from fourmin.rules.rule import CAMPAIGN, CHANGE, FOURMIN, RUN, SUBMISSION, TREE, WARNING, Finding
+from fourmin.rules.rule import CAMPAIGN, CHANGE, FOURMIN, RUN, SUBMISSION, TREE, Finding, in_order
 from fourmin.rules.schema import estimate_as_result, lone_estimate
+from fourmin.rules.verdict import UNKNOWN, Report, Verdict, verdicts
 from fourmin.rules.waivers import (
     WAIVERS_FILE,
     Waiver,
@@ -28,54 +28,6 @@ from fourmin.rules.waivers import (
     parse_waivers,
 )
 from fourmin.ruleset import CURRENT
-
-UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True)
-class Checked:
-    """Something that was checked: a path as the caller gave it, its kind, and whether it passed.
-
-    `kind` is run, campaign, submission, mlperf-run, mlperf-run-set, dawnbench-entry or unknown
-    (nothing there that is a result). `look_first` is the code of the error that a reviewer
-    should look at first, None without one.
-    """
-
-    path: str
-    kind: str
-    ok: bool
-    look_first: str | None = None
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was checked and what was found; `ok` when no error stands."""
-
-    ruleset: str
-    checked: tuple[Checked, ...]
-    findings: tuple[Finding, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is no error that no waiver covers."""
-        return not any(finding.fails for finding in self.findings)
-
-    @property
-    def clean(self) -> bool:
-        """Whether there is neither an error nor a warning."""
-        return self.ok and not any(f.severity == WARNING for f in self.findings)
-
-    def to_json(self) -> dict[str, Any]:
-        """As `fourmin validate --format json` gives it."""
-        return {
-            "ruleset": self.ruleset,
-            "ok": self.ok,
-            "checked": [{"path": c.path, "kind": c.kind, "ok": c.ok} for c in self.checked],
-            "findings": [finding.to_json() for finding in self.findings],
-            "look_first": [
-                {"path": c.path, "code": c.look_first} for c in self.checked if c.look_first
-            ],
-        }
 
 
 def check(
@@ -90,7 +42,7 @@ def check(
     then. `waivers` are those of this installation, or of the base, unless others are given.
     Raises FourminError for a path that does not exist, and where there is nothing to check.
     """
-    targets, unknown = _find([os.fspath(path) for path in paths])
+    targets, empty = tree.find_all([os.fspath(path) for path in paths])
     if not targets:
         raise FourminError(
             f"nothing to check in {', '.join(str(path) for path in paths)}",
@@ -103,33 +55,23 @@ def check(
         if target.kind == tree.CAMPAIGN
     }
     findings: list[Finding] = []
-    known: list[tree.Target] = []
+    things: list[tuple[str, str]] = []
     for target in targets:
-        known.append(target)
+        things.append((UNKNOWN if target.kind == tree.ESTIMATE else target.kind, target.path))
         if target.kind in tree.FOREIGN_KINDS:
             found, runs = _check_foreign(target)
-            known += runs
+            things += [(tree.MLPERF_RUN, path) for path in runs]
         else:
             found = _check_target(target, views)
         findings += found
     findings += _apply(TREE, list(views.values()), "")
     if base is not None:
-        history = History.open(Path(paths[0]), base)
-        findings += _check_change(history, views)
-        waivers = waivers_at(history) if waivers is None else waivers
-    digests = {path: view.digest for path, view in views.items()}
-    findings = apply_waivers(findings, digests, load_waivers() if waivers is None else waivers)
-    checked = [
-        Checked(
-            target.path,
-            UNKNOWN if target.kind == tree.ESTIMATE else target.kind,
-            not any(f.fails for f in owned),
-            look_first(owned),
-        )
-        for target, owned in _owners(known, findings)
-    ]
-    checked += [Checked(path, UNKNOWN, True) for path in unknown]
-    return Report(CURRENT, tuple(checked), tuple(findings))
+        repository = History.open(Path(paths[0]), base)
+        findings += _check_change(repository, views)
+        waivers = waivers_at(repository) if waivers is None else waivers
+    findings = _waived(findings, views.values(), waivers)
+    things += [(UNKNOWN, path) for path in empty]
+    return Report(CURRENT, verdicts(things, findings), tuple(findings))
 
 
 def _check_change(history: History, views: Mapping[str, CampaignView]) -> list[Finding]:
@@ -145,116 +87,40 @@ def waivers_at(history: History) -> tuple[Waiver, ...]:
     return () if data is None else parse_waivers(data, f"rules/{WAIVERS_FILE} of the base")
 
 
-def _find(paths: Iterable[str]) -> tuple[list[tree.Target], list[str]]:
-    """Everything to check, each once, and the paths below which there is nothing."""
-    targets: list[tree.Target] = []
-    unknown: list[str] = []
-    seen: set[str] = set()
-    for given in paths:
-        if not os.path.lexists(given):
-            raise FourminError(
-                f"no {given}", "the path does not exist", "name a campaign, or a folder of them"
-            )
-        found = tree.find_targets(given)
-        if not found:
-            unknown.append(given)
-        for target in found:
-            if target.identity not in seen:
-                seen.add(target.identity)
-                targets.append(target)
-    return targets, unknown
-
-
-def _owners(
-    targets: Sequence[tree.Target], findings: Sequence[Finding]
-) -> Iterator[tuple[tree.Target, list[Finding]]]:
-    """Each target with the findings at its path or below, those of the deepest target."""
-    by_path: dict[str, list[Finding]] = {target.path: [] for target in targets}
-    for finding in findings:
-        owner = owner_of(finding.path, by_path)
-        if owner is not None:
-            by_path[owner].append(finding)
-    for target in targets:
-        yield target, by_path[target.path]
-
-
-LOOK_FIRST = ("CLK", "EVA", "CNV", "RUN", "DAT", "HYP", "SEE", "LOG", "PHY", "LED", "SYS")
-"""Groups in the order in which an error in them casts doubt on the number itself."""
-
-
-def look_first(findings: Iterable[Finding]) -> str | None:
-    """The code of the error to look at first; None without an error that stands."""
-    failing = [finding.code for finding in findings if finding.fails]
-    order = {group: index for index, group in enumerate(LOOK_FIRST)}
-    return min(failing, key=lambda code: (order.get(code[:3], len(order)), code), default=None)
-
-
-def _check_foreign(target: tree.Target) -> tuple[list[Finding], list[tree.Target]]:
-    """The findings of another benchmark's result, and its runs where they lie in own files."""
+def _check_foreign(target: tree.Target) -> tuple[list[Finding], list[str]]:
+    """The findings of another benchmark's result, and the paths of its runs with own files."""
     with collector_paused():
         found = load_foreign(target)
-        runs = [
-            tree.Target(tree.MLPERF_RUN, target.folder, run.path)
-            for run in found.runs
-            if target.kind == tree.MLPERF_RUN_SET and found.judged
-        ]
+        own_files = target.kind == tree.MLPERF_RUN_SET and found.judged
+        runs = [run.path for run in found.runs] if own_files else []
         findings = check_foreign(found, alone=target.kind == tree.MLPERF_RUN)
         del found  # before the collector goes on, so that it finds nothing to look at
     return findings, runs
 
 
-def owner_of(path: str, owners: Collection[str]) -> str | None:
-    """The longest of `owners` that is `path` or a folder above it; a table's is its description."""
-    if path.endswith(".tsv") and f"{path[:-4]}.json" in owners:
-        return f"{path[:-4]}.json"
-    while path not in owners:
-        parent = os.path.dirname(path)
-        if parent == path:
-            return None
-        path = parent
-    return path
-
-
-def by_target(report: Report) -> Iterator[tuple[Checked, list[Finding]]]:
-    """Each thing that was checked with its findings, which lie at its path or below.
-
-    Last, what lies elsewhere: files that a change touches beside what was checked.
-    """
-    owned: dict[str, list[Finding]] = {checked.path: [] for checked in report.checked}
-    elsewhere: list[Finding] = []
-    for finding in report.findings:
-        owner = owner_of(finding.path, owned)
-        (elsewhere if owner is None else owned[owner]).append(finding)
-    for checked in report.checked:
-        yield checked, owned[checked.path]
-    if elsewhere:
-        ok = not any(finding.fails for finding in elsewhere)
-        yield Checked("files of the change", "change", ok, look_first(elsewhere)), elsewhere
-
-
-def check_campaign(
-    folder: Path, path: str | None = None, *, select: Collection[str] | None = None
-) -> list[Finding]:
+def check_campaign(folder: Path, path: str | None = None) -> list[Finding]:
     """The findings of one campaign's folder, by path and line.
 
-    `path` is how findings name the folder (as it is given, by default); `select` limits the
-    rules to some codes.
+    `path` is how findings name the folder (as it is given, by default).
     """
-    view = load_campaign(folder, path)
-    return check_view(view, select=select)
+    return check_view(load_campaign(folder, path))
 
 
-def check_campaigns(campaigns: Sequence[CampaignView]) -> dict[str, list[Finding]]:
-    """The findings of campaigns by path, also what they say of each other; waivers applied."""
+def check_campaigns(campaigns: Sequence[CampaignView]) -> tuple[Verdict, ...]:
+    """A verdict on each campaign, also from what they say of each other; waivers applied."""
     findings = [finding for campaign in campaigns for finding in check_view(campaign)]
-    findings += _apply(TREE, list(campaigns), "")
+    findings = _waived(findings + _apply(TREE, list(campaigns), ""), campaigns)
+    return verdicts(((tree.CAMPAIGN, campaign.path) for campaign in campaigns), findings)
+
+
+def _waived(
+    findings: Sequence[Finding],
+    campaigns: Iterable[CampaignView],
+    waivers: Sequence[Waiver] | None = None,
+) -> list[Finding]:
+    """The findings with those marked that a waiver covers, of this installation by default."""
     digests = {campaign.path: campaign.digest for campaign in campaigns}
-    owned: dict[str, list[Finding]] = {campaign.path: [] for campaign in campaigns}
-    for finding in apply_waivers(findings, digests, load_waivers()):
-        owner = owner_of(finding.path, owned)
-        if owner is not None:
-            owned[owner].append(finding)
-    return owned
+    return apply_waivers(findings, digests, load_waivers() if waivers is None else waivers)
 
 
 def load_campaign(folder: Path, path: str | None = None) -> CampaignView:
@@ -268,7 +134,7 @@ def check_view(campaign: CampaignView, *, select: Collection[str] | None = None)
     found = _apply(CAMPAIGN, campaign, campaign.path, select)
     for run in campaign.runs:
         found += _apply(RUN, run, run.path, select)
-    return sort_findings(found)
+    return in_order(found)
 
 
 def _apply(
@@ -288,12 +154,7 @@ def _apply(
 
 def check_run(run: RunView) -> list[Finding]:
     """The findings of a run that lies alone, of this project or a foreign one."""
-    return sort_findings(_apply(RUN, run, run.path))
-
-
-def sort_findings(findings: Iterable[Finding]) -> list[Finding]:
-    """By path, line and code."""
-    return sorted(findings, key=lambda finding: (finding.path, finding.line or 0, finding.code))
+    return in_order(_apply(RUN, run, run.path))
 
 
 def _check_target(target: tree.Target, views: Mapping[str, CampaignView]) -> list[Finding]:
@@ -308,7 +169,7 @@ def _check_target(target: tree.Target, views: Mapping[str, CampaignView]) -> lis
         path.removeprefix(prefix): view for path, view in views.items() if path.startswith(prefix)
     }
     submission = SubmissionView.load(target.folder, target.path, below)
-    return sort_findings(_apply(SUBMISSION, submission, target.path))
+    return in_order(_apply(SUBMISSION, submission, target.path))
 
 
 def _check_run_folder(target: tree.Target) -> Iterator[Finding]:

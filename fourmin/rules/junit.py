@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
 from fourmin.base.text import printable
-from fourmin.rules.engine import UNKNOWN, Report, by_target
-from fourmin.rules.rule import SEVERITIES, Finding
+from fourmin.rules.rule import Finding, worst_first
+from fourmin.rules.verdict import Report
 
 MOST_TOLD = 200
 """Findings that are told of each thing; the rest are counted."""
@@ -16,26 +16,26 @@ MOST_TOLD = 200
 def as_junit(report: Report) -> Iterator[str]:
     """One test suite; a case fails where an error stands, the other findings are its output."""
     suite = ElementTree.Element("testsuite", name=f"fourmin validate, ruleset {report.ruleset}")
-    failures = skipped = 0
-    for checked, findings in by_target(report):
+    for verdict in report.verdicts:
         case = ElementTree.SubElement(
-            suite, "testcase", classname=f"fourmin.{checked.kind}", name=printable(checked.path)
+            suite, "testcase", classname=f"fourmin.{verdict.kind}", name=printable(verdict.path)
         )
-        ordered = sorted(findings, key=lambda f: SEVERITIES.index(f.severity))
-        failing = [finding for finding in ordered if finding.fails]
-        others = [finding for finding in ordered if not finding.fails]
-        if checked.kind == UNKNOWN:
-            skipped += 1
+        if verdict.nothing_there:
             ElementTree.SubElement(case, "skipped", message="nothing to check there")
-        elif failing:
-            failures += 1
-            first = failing[0]
+        elif not verdict.ok:
+            first = verdict.failing[0]
             message = printable(f"{first.code} {first.name}: {first.message}")
             failure = ElementTree.SubElement(case, "failure", message=message, type=first.code)
-            failure.text = _told(failing)
+            failure.text = _told(verdict.failing)
+        others = worst_first(finding for finding in verdict.findings if not finding.fails)
         if others:
             ElementTree.SubElement(case, "system-out").text = _told(others)
-    counts = {"tests": len(report.checked), "failures": failures, "errors": 0, "skipped": skipped}
+    counts = {
+        "tests": len(report.verdicts),
+        "failures": len(suite.findall("*/failure")),
+        "errors": 0,
+        "skipped": len(suite.findall("*/skipped")),
+    }
     suite.attrib.update({name: str(count) for name, count in counts.items()})
     suites = ElementTree.Element("testsuites", suite.attrib)
     suites.append(suite)
@@ -44,14 +44,8 @@ def as_junit(report: Report) -> Iterator[str]:
     yield ElementTree.tostring(suites, encoding="unicode")
 
 
-def _told(findings: list[Finding]) -> str:
-    lines = [_line(finding) for finding in findings[:MOST_TOLD]]
+def _told(findings: Sequence[Finding]) -> str:
+    lines = [f"{finding.severity} {finding.text}" for finding in findings[:MOST_TOLD]]
     if len(findings) > MOST_TOLD:
         lines.append(f"and {len(findings) - MOST_TOLD} more")
     return "\n".join(lines)
-
-
-def _line(finding: Finding) -> str:
-    place = printable(finding.path) + ("" if finding.line is None else f":{finding.line}")
-    waived = f" [waived: {printable(finding.waived)}]" if finding.waived else ""
-    return f"{finding.severity} {finding.code} {place}: {printable(finding.message)}{waived}"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import groupby
 
-from fourmin.base.text import printable
-from fourmin.rules.engine import UNKNOWN, Checked, Report, by_target
+from fourmin.base.text import how_many, printable
 from fourmin.rules.junit import as_junit
-from fourmin.rules.rule import ERROR, NOTE, SEVERITIES, WARNING, Finding
+from fourmin.rules.rule import ERROR, NOTE, SEVERITIES, WARNING, Finding, worst_first
 from fourmin.rules.sarif import as_sarif
+from fourmin.rules.verdict import UNKNOWN, Report, Verdict, count
 
 MOST_ANNOTATIONS = 10
 """GitHub shows so many annotations of each level for a step."""
@@ -25,9 +24,9 @@ def as_json(report: Report) -> Iterator[str]:
 
 def as_text(report: Report) -> Iterator[str]:
     """A block for each thing that was checked, a line for each finding and its hint."""
-    for checked, findings in by_target(report):
-        yield f"{checked.kind} {printable(checked.path)}: {_verdict(checked, findings)}"
-        for finding in findings:
+    for verdict in report.verdicts:
+        yield f"{verdict.kind} {printable(verdict.path)}: {_said(verdict)}"
+        for finding in verdict.findings:
             yield f"  {_line(finding)}"
             if finding.severity != NOTE and finding.hint and not finding.waived:
                 yield f"      {printable(finding.hint)}"
@@ -37,7 +36,7 @@ def as_text(report: Report) -> Iterator[str]:
 def as_github(report: Report) -> Iterator[str]:
     """Workflow commands that annotate files, as many as GitHub shows; the rest as text."""
     left = dict.fromkeys(SEVERITIES, MOST_ANNOTATIONS)
-    for finding in sorted(report.findings, key=lambda f: SEVERITIES.index(f.severity)):
+    for finding in worst_first(report.findings):
         if left[finding.severity] == 0 or finding.waived:
             yield _line(finding)
             continue
@@ -62,36 +61,25 @@ FORMATS: dict[str, Callable[[Report], Iterator[str]]] = {
 
 
 def _line(finding: Finding) -> str:
-    place = printable(finding.path) + ("" if finding.line is None else f":{finding.line}")
-    waived = f" [waived: {printable(finding.waived)}]" if finding.waived else ""
-    return f"{finding.severity:<7} {finding.code} {place}: {printable(finding.message)}{waived}"
+    return f"{finding.severity:<7} {finding.text}"
 
 
-def _verdict(checked: Checked, findings: list[Finding]) -> str:
-    if checked.kind == UNKNOWN:
+def _said(verdict: Verdict) -> str:
+    if verdict.nothing_there:
         return "nothing to check there"
-    counts = Counter(finding.severity for finding in findings)
-    told = [_count(counts[level], level) for level in SEVERITIES if counts[level]]
-    verdict = ("ok" if checked.ok else "not valid") + (f" ({', '.join(told)})" if told else "")
-    several = sum(finding.fails for finding in findings) > 1
-    return f"{verdict}; look first at {checked.look_first}" if several else verdict
+    told = [how_many(number, level) for level, number in verdict.counts.items() if number]
+    said = ("ok" if verdict.ok else "not valid") + (f" ({', '.join(told)})" if told else "")
+    return f"{said}; look first at {verdict.look_first}" if len(verdict.failing) > 1 else said
 
 
 def _closing(report: Report) -> str:
-    kinds = Counter(checked.kind for checked in report.checked if checked.kind != UNKNOWN)
-    checked = ", ".join(
-        _count(len(list(group)), kind) for kind, group in groupby(sorted(kinds.elements()))
-    )
-    counts = Counter(finding.severity for finding in report.findings)
-    found = ", ".join(_count(counts[level], level) for level in SEVERITIES)
+    kinds = Counter(verdict.kind for verdict in report.checked if verdict.kind != UNKNOWN)
+    checked = ", ".join(how_many(kinds[kind], kind) for kind in sorted(kinds))
+    found = ", ".join(how_many(number, level) for level, number in count(report.findings).items())
     waived = sum(finding.waived is not None for finding in report.findings)
     if waived:
         found += f", {waived} of the errors waived"
     return f"Checked {checked} by ruleset {report.ruleset}: {found}."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _data(text: str) -> str:

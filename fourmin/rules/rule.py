@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fourmin.base.text import printable
+
 ERROR = "error"
 WARNING = "warning"
 NOTE = "note"
@@ -86,6 +88,23 @@ class Finding:
     def to_json(self) -> dict[str, Any]:
         """As `fourmin validate --format json` gives it."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @property
+    def text(self) -> str:
+        """Code, place and message in one printable line."""
+        place = printable(self.path) + ("" if self.line is None else f":{self.line}")
+        waived = f" [waived: {printable(self.waived)}]" if self.waived else ""
+        return f"{self.code} {place}: {printable(self.message)}{waived}"
+
+
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
+    """By path, line and code."""
+    return sorted(findings, key=lambda finding: (finding.path, finding.line or 0, finding.code))
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """By severity, otherwise in the order that they have."""
+    return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
 Check = Callable[[Any], Iterable[Problem]]

@@ -12,9 +12,9 @@ from urllib.parse import quote
 from fourmin import __version__
 from fourmin.base.canonical import sha256_hex
 from fourmin.base.text import printable
-from fourmin.rules.engine import Report
 from fourmin.rules.registry import RULES
-from fourmin.rules.rule import ERROR, GROUPS, NOTE, SEVERITIES, WARNING, Finding, Rule
+from fourmin.rules.rule import ERROR, GROUPS, NOTE, WARNING, Finding, Rule, worst_first
+from fourmin.rules.verdict import Report
 
 MOST_RESULTS = 5000
 """GitHub shows so many results of a run and drops the others."""
@@ -25,7 +25,7 @@ _LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "note"}
 
 def as_sarif(report: Report) -> Iterator[str]:
     """One SARIF log with one run, errors first, at most `MOST_RESULTS` of the findings."""
-    ordered = sorted(report.findings, key=lambda f: SEVERITIES.index(f.severity))
+    ordered = worst_first(report.findings)
     shown = ordered[:MOST_RESULTS]
     codes = {finding.code for finding in shown}
     rules = [rule for rule in RULES if rule.code in codes]

@@ -21,6 +21,7 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.base.files import rulesets_folder
 from fourmin.rules.rule import ERROR, Finding
+from fourmin.rules.verdict import owner_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -93,10 +94,9 @@ def apply_waivers(
         return list(findings)
     marked = []
     for finding in findings:
-        for path, digest in campaigns.items():
-            within = finding.path == path or finding.path.startswith(path.rstrip("/") + "/")
-            waiver = granted.get((finding.code, digest)) if within else None
-            if waiver is not None and finding.severity == ERROR:
-                finding = replace(finding, waived=f"{waiver.reason} ({waiver.by})")
+        owner = owner_of(finding.path, campaigns) if finding.severity == ERROR else None
+        waiver = None if owner is None else granted.get((finding.code, campaigns[owner]))
+        if waiver is not None:
+            finding = replace(finding, waived=f"{waiver.reason} ({waiver.by})")
         marked.append(finding)
     return marked

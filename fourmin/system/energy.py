@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from fourmin.base.text import how_many
+
 POWERCAP = Path("/sys/class/powercap")
 SAMPLE_SECONDS = 20.0
 """Between two readings of RAPL's counters: a package would need 3 kW to wrap unseen."""
@@ -49,8 +51,7 @@ class GpuMeter:
     def __init__(self, nvml: Any, handles: Sequence[Any]) -> None:
         self._nvml, self._handles = nvml, handles
         self._begin: list[int] | None = None
-        count = len(handles)
-        self.scope = f"{count} GPU{'' if count == 1 else 's'} a node"
+        self.scope = f"{how_many(len(handles), 'GPU')} a node"
 
     @classmethod
     def open(cls, gpus: Sequence[str]) -> GpuMeter | None:

@@ -16,8 +16,9 @@ import pytest
 
 from fourmin.report import load_renderer
 from fourmin.report.collect import collect
-from fourmin.rules.engine import Report, check
+from fourmin.rules.engine import check
 from fourmin.rules.rule import ERROR, Finding
+from fourmin.rules.verdict import Report
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CORPUS = Path(os.environ.get("FOURMIN_CORPUS", REPOSITORY.parent / "shared" / "corpus"))

@@ -28,6 +28,7 @@ from fourmin.report.model import Comparison, Energy, Result
 from fourmin.report.wording import duration, interval, title
 from fourmin.rules.registry import RULES
 from fourmin.rules.rule import Finding
+from fourmin.rules.verdict import Verdict
 
 pytest.importorskip("jinja2", reason="no jinja2: pip install '.[report]'")
 pytest.importorskip("vl_convert", reason="no vl-convert-python: pip install '.[report]'")
@@ -202,7 +203,7 @@ def test_every_row_leads_to_a_section_with_everything_of_its_result(
     for section in sections.values():
         result = everything[dict(section["facts"])["path"]]
         assert len(section["runs"]) == len(result.runs)
-        assert len(section["findings"]) == len(result.findings)
+        assert len(section["findings"]) == len(result.verdict.findings)
         assert len(section["ledger"]) == len(result.ledger)
         settings = dict(section["settings"])
         assert len(settings.get("Configuration", ())) >= len(result.configuration)
@@ -255,7 +256,11 @@ def hostile(result: Result, text: str) -> Result:
         citation=text,
         registration=text,
         runs=(run, *result.runs[1:]),
-        findings=(Finding("LED001", "hash-chain", "error", text, 1, text, text, text),),
+        verdict=Verdict(
+            text,
+            "campaign",
+            (Finding("LED001", "hash-chain", "error", text, 1, text, text, text),),
+        ),
         configuration={text: text, "nested": {text: [text, {text: text}]}},
         hardware={text: text},
         software={text: text},

@@ -71,7 +71,7 @@ def test_an_invalid_set_says_so(tmp_path: Path) -> None:
     make_package(tmp_path, runs=4)
     (result,) = collect([tmp_path]).results
     assert result.valid is False
-    assert result.findings
+    assert result.verdict.findings
 
 
 def test_a_long_name_does_not_push_the_numbers_out(tmp_path: Path) -> None:

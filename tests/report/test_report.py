@@ -124,7 +124,7 @@ def test_an_edited_result_is_shown_as_invalid_and_its_number_is_not_believed(
     path.write_text(json.dumps(document))
     result = single(folder)
     assert not result.valid
-    assert result.findings
+    assert result.verdict.findings
     assert result.minutes == honest
     assert "INVALID" in load_renderer("table")(collect([folder]))
 
@@ -135,10 +135,10 @@ def test_what_campaigns_say_of_each_other_and_waivers_reach_the_report(
     from fourmin.rules import engine
     from fourmin.rules.waivers import Waiver
 
-    alone = len(single(campaign(tmp_path, 1)).findings)
+    alone = len(single(campaign(tmp_path, 1)).verdict.findings)
     # It does not name the first (LED010), and is the slower one, which is shown of two.
     campaign(tmp_path, 2, epoch_ms=400.0)
-    assert max(len(r.findings) for r in collect([tmp_path]).results) > alone
+    assert max(len(r.verdict.findings) for r in collect([tmp_path]).results) > alone
 
     folder = campaign(tmp_path / "edited", 3)
     (folder / "stray.txt").write_text("")
@@ -149,7 +149,7 @@ def test_what_campaigns_say_of_each_other_and_waivers_reach_the_report(
     waiver = Waiver(code, digest, "a stray file", "a maintainer")
     monkeypatch.setattr(engine, "load_waivers", lambda: (waiver,))
     waived = single(folder)
-    assert (waived.valid, waived.waivers) == (True, (code,))
+    assert (waived.valid, waived.verdict.waivers) == (True, (code,))
     assert f"waived {code}" in load_renderer("markdown")(collect([folder]))
 
 

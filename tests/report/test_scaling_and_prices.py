@@ -15,6 +15,8 @@ from fourmin.report.collect import collect
 from fourmin.report.group import compare
 from fourmin.report.model import Energy, Result
 from fourmin.report.prices import load_prices
+from fourmin.rules.rule import Finding
+from fourmin.rules.verdict import Verdict
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ def test_a_slow_baseline_flatters_nobody(one: Result) -> None:
         {"chip": ""},
         {"round": "0.9"},
         {"dataset": "another"},
-        {"valid": False},
+        {"verdict": Verdict("a", "campaign", (Finding("LED001", "", "error", "a", 1, "", ""),))},
         {"state": "abandoned"},
         {"minutes": None},
     ],
@@ -135,13 +137,13 @@ def test_energy_comes_from_the_logs_and_old_results_have_none(tmp_path: Path) ->
         document = json.loads((run / "result.json").read_bytes())
         assert document.pop("energy") is None
         (run / "result.json").write_text(json.dumps(document))
-    codes = {f.code for f in collect([old]).results[0].findings}
+    codes = {f.code for f in collect([old]).results[0].verdict.findings}
     assert "LOG004" not in codes  # a result of before energy was measured lacks the key
     result = folder / "run-1" / "result.json"
     document = json.loads(result.read_bytes())
     del document["energy"]
     result.write_text(json.dumps(document))
-    assert "LOG004" in {f.code for f in collect([folder]).results[0].findings}
+    assert "LOG004" in {f.code for f in collect([folder]).results[0].verdict.findings}
 
 
 def test_cost_is_the_result_at_the_stated_price(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 from fourmin.cli.main import app
 from fourmin.rules import sarif
-from fourmin.rules.engine import Checked, Report, check
+from fourmin.rules.engine import check
 from fourmin.rules.render import FORMATS
 from fourmin.rules.rule import ERROR, SEVERITIES, Finding
+from fourmin.rules.verdict import Report, verdicts
 
 HOSTILE = "\x1b[31m]]>&<!-- \x00\ud800 '\"%0A::error::\u202e\ufffe"
 
@@ -29,7 +30,7 @@ def finding(number: int = 0, **changes: Any) -> Finding:
 
 
 def report(*findings: Finding) -> Report:
-    return Report("1.0", (Checked("a", "mlperf-run-set", not findings),), findings)
+    return Report("1.0", verdicts([("mlperf-run-set", "a")], findings), findings)
 
 
 def render(name: str, what: Report) -> str:
@@ -172,3 +173,25 @@ def test_exit_codes_are_the_same_in_every_format(
     assert type(nothing.exception).__name__ == "FourminError"
     (tmp_path / "v4.0" / "ACME" / "systems" / "8xA1000.json").unlink()
     assert CliRunner().invoke(app, [*arguments, "--strict"]).exit_code == 1
+
+
+def test_what_lies_beside_the_things_checked_counts_in_every_format() -> None:
+    stray = finding(path="elsewhere/rules.toml", severity=ERROR)
+    what = Report("1.0", verdicts([("campaign", "a"), ("unknown", "docs")], [stray]), (stray,))
+    assert not what.ok
+    assert [(v.path, v.kind, v.ok) for v in what.checked] == [
+        ("a", "campaign", True),
+        ("docs", "unknown", True),
+    ]
+    (suite,) = ElementTree.fromstring(render("junit", what))
+    assert [suite.get(name) for name in ("tests", "failures", "skipped")] == ["3", "1", "1"]
+    assert len(suite) == 3
+    assert "change files of the change: not valid (1 error)" in render("text", what)
+
+
+def test_an_error_where_no_result_is_fails_in_every_format() -> None:
+    """An estimate is no result, and an error all the same."""
+    what = Report("1.0", verdicts([("unknown", "a")], [finding()]), (finding(),))
+    (suite,) = ElementTree.fromstring(render("junit", what))
+    assert [suite.get(name) for name in ("tests", "failures", "skipped")] == ["1", "1", "0"]
+    assert "unknown a: not valid (1 error)" in render("text", what)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fourmin.rules.engine import Checked, Report
 from fourmin.rules.render import FORMATS
 from fourmin.rules.rule import Finding
+from fourmin.rules.verdict import Report, verdicts
 
 
 def _finding(**changes: Any) -> Finding:
@@ -24,8 +24,11 @@ def _finding(**changes: Any) -> Finding:
 
 
 def _report(*findings: Finding) -> Report:
-    ok = not any(finding.severity == "error" for finding in findings)
-    return Report("1.0", (Checked("results/a", "campaign", ok),), findings)
+    return _report_of([("campaign", "results/a")], *findings)
+
+
+def _report_of(things: list[tuple[str, str]], *findings: Finding) -> Report:
+    return Report("1.0", verdicts(things, findings), findings)
 
 
 def _lines(name: str, report: Report) -> list[str]:
@@ -50,9 +53,7 @@ def test_text() -> None:
 
 
 def test_text_of_nothing_found_and_nothing_there() -> None:
-    report = Report(
-        "1.0", (Checked("results/a", "campaign", True), Checked("docs", "unknown", True)), ()
-    )
+    report = _report_of([("campaign", "results/a"), ("unknown", "docs")])
     assert _lines("text", report) == [
         "campaign results/a: ok",
         "unknown docs: nothing to check there",
@@ -61,12 +62,15 @@ def test_text_of_nothing_found_and_nothing_there() -> None:
 
 
 def test_findings_go_to_the_deepest_thing_that_was_checked() -> None:
-    report = Report(
-        "1.0",
-        (Checked("s/lab/box", "submission", False), Checked("s/lab/box/digits/a", "campaign", True),
-         Checked("s/lab/box/digits/ab", "campaign", False)),
-        (_finding(path="s/lab/box/system.json"), _finding(path="s/lab/box/digits/ab/x")),
-    )  # fmt: skip
+    report = _report_of(
+        [
+            ("submission", "s/lab/box"),
+            ("campaign", "s/lab/box/digits/a"),
+            ("campaign", "s/lab/box/digits/ab"),
+        ],
+        _finding(path="s/lab/box/system.json"),
+        _finding(path="s/lab/box/digits/ab/x"),
+    )
     assert [line for line in _lines("text", report) if not line.startswith(" ")][:3] == [
         "submission s/lab/box: not valid (1 error)",
         "campaign s/lab/box/digits/a: ok",
@@ -75,7 +79,7 @@ def test_findings_go_to_the_deepest_thing_that_was_checked() -> None:
 
 
 def test_the_current_folder_owns_its_findings() -> None:
-    report = Report("1.0", (Checked(".", "campaign", False),), (_finding(path="./run-1/x"),))
+    report = _report_of([("campaign", ".")], _finding(path="./run-1/x"))
     assert "error" in _lines("text", report)[1]
 
 

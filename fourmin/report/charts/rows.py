@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from fourmin.base.text import printable
+from fourmin.base.text import how_many, printable
 from fourmin.report.model import ReportedRun, Result
 
 Row = dict[str, Any]
@@ -55,7 +55,7 @@ def labels(results: Sequence[Result]) -> list[str]:
 
 _MORE: tuple[Callable[[Result], str], ...] = (
     lambda r: printable(r.round, LONGEST_NAME),
-    lambda r: f"{r.chips:,} chip{'' if r.chips == 1 else 's'}" if r.chips else "",
+    lambda r: how_many(r.chips, "chip", ",") if r.chips else "",
     lambda r: f"batch {r.global_batch_size:,}" if r.global_batch_size else "",
 )
 """What may tell results of one submitter and system apart."""

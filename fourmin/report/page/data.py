@@ -91,7 +91,7 @@ def _section(line: Line) -> dict[str, Any]:
                 printable(finding.hint),
                 "" if finding.waived is None else printable(finding.waived),
             ]
-            for finding in result.findings
+            for finding in result.verdict.findings
         ],
         "settings": [
             (heading, list(_flat(values)))

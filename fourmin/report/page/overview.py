@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
 
-from fourmin.base.text import printable
+from fourmin.base.text import how_many, printable
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
 from fourmin.report.model import Comparison, Result
@@ -132,14 +132,15 @@ def _checked(result: Result) -> Cell:
     word = "valid" if result.valid else "INVALID"
     if result.state != "closed":
         word = f"{result.state}, {word}"
-    waived = f"waived {' '.join(result.waivers)}, " if result.waivers else ""
+    codes = result.verdict.waivers
+    waived = f"waived {' '.join(codes)}, " if codes else ""
     return Cell(word, waived + counts(result), int(not result.valid))
 
 
 def counts(result: Result) -> str:
     """How many findings there are of each severity."""
-    found = result.severities.items()
-    return ", ".join(_count(amount, severity) for severity, amount in found if amount)
+    found = result.verdict.counts.items()
+    return ", ".join(how_many(amount, severity, ",") for severity, amount in found if amount)
 
 
 def _own(result: Result, value: object) -> str:
@@ -200,8 +201,8 @@ def _headline(comparison: Comparison) -> str:
     checked = [result for result in results if result.verified]
     invalid = sum(not result.valid for result in checked)
     parts = [
-        _count(len(checked), "result"),
-        f"{_count(len({r.submitter for r in checked}), 'submitter')}",
+        how_many(len(checked), "result", ","),
+        how_many(len({r.submitter for r in checked}), "submitter", ","),
         f"{sum(len(result.runs) for result in checked):,d} runs",
         f"{invalid} invalid" if invalid else "all valid",
     ]
@@ -212,10 +213,6 @@ def _headline(comparison: Comparison) -> str:
     if comparison.practice:
         parts.append(f"{len(comparison.practice)} practice")
     return ", ".join(parts) if checked else "No benchmark result"
-
-
-def _count(amount: int, what: str) -> str:
-    return f"{amount:,d} {what}{'' if amount == 1 else 's'}"
 
 
 def _lines(results: Sequence[Result]) -> list[Line]:

@@ -37,7 +37,7 @@ def rule_texts(comparison: Comparison) -> list[RuleText]:
         result.identity: result
         for result in (*comparison.results, *comparison.failed, *comparison.practice)
     }
-    counted = Counter(finding.code for result in shown.values() for finding in result.findings)
+    counted = Counter(f.code for result in shown.values() for f in result.verdict.findings)
     return [
         RuleText(rule, counted[rule.code], _paragraph(rule.summary), tuple(_sections(rule)))
         for rule in RULES

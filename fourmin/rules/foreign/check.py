@@ -14,7 +14,7 @@ from fourmin.results.importers.model import MLPERF, ForeignSet
 from fourmin.rules.foreign.judge import FOREIGN_RUN, FOREIGN_SET, Judge
 from fourmin.rules.foreign.table import JUDGES
 from fourmin.rules.registry import RULES
-from fourmin.rules.rule import Finding, Rule
+from fourmin.rules.rule import Finding, Rule, in_order
 
 MOST_FINDINGS = 20
 """Findings of one rule in one run or set that are told."""
@@ -56,7 +56,7 @@ def check_foreign(found: ForeignSet, alone: bool = False) -> list[Finding]:
     if found.judged:
         for run in found.runs:
             findings += _judge_all(found.source, FOREIGN_RUN, run, None)
-    return sorted(findings, key=lambda finding: (finding.path, finding.line or 0, finding.code))
+    return in_order(findings)
 
 
 def _judge_all(source: str, scope: str, view: Any, select: Collection[str] | None) -> list[Finding]:
@@ -64,9 +64,5 @@ def _judge_all(source: str, scope: str, view: Any, select: Collection[str] | Non
         finding
         for rule, judge in _JUDGES[source, scope]
         if select is None or rule.code in select
-        for finding in _at_most(rule.findings(view, view.path, judge.check))
+        for finding in islice(rule.findings(view, view.path, judge.check), MOST_FINDINGS)
     ]
-
-
-def _at_most(findings: Iterator[Finding]) -> Iterator[Finding]:
-    yield from islice(findings, MOST_FINDINGS)

@@ -1,0 +1,136 @@
+"""What the rules say of each thing that was checked: formats, reports and exit codes read this."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fourmin.rules.rule import CHANGE, SEVERITIES, WARNING, Finding
+
+UNKNOWN = "unknown"
+LOOK_FIRST = ("CLK", "EVA", "CNV", "RUN", "DAT", "HYP", "SEE", "LOG", "PHY", "LED", "SYS")
+"""Groups in the order in which an error in them casts doubt on the number itself."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the rules say of one thing; `path` is as the caller gave it.
+
+    `kind` is run, campaign, submission, mlperf-run, mlperf-run-set, dawnbench-entry, unknown
+    (nothing there that is a result) or change (files that a change touches beside all these).
+    """
+
+    path: str
+    kind: str
+    findings: tuple[Finding, ...] = ()
+    tolerated: frozenset[str] = frozenset()
+    """Codes of errors that do not make it invalid."""
+
+    @cached_property
+    def failing(self) -> tuple[Finding, ...]:
+        """The errors that no waiver covers."""
+        return tuple(finding for finding in self.findings if finding.fails)
+
+    @cached_property
+    def ok(self) -> bool:
+        """Whether nothing makes it invalid."""
+        return all(finding.code in self.tolerated for finding in self.failing)
+
+    @property
+    def nothing_there(self) -> bool:
+        """Whether there was nothing to check, and so nothing to say."""
+        return self.kind == UNKNOWN and not self.findings
+
+    @property
+    def look_first(self) -> str | None:
+        """The code of the error that a reviewer should look at first; None without one."""
+        order = {group: index for index, group in enumerate(LOOK_FIRST)}
+        codes = (finding.code for finding in self.failing)
+        return min(codes, key=lambda c: (order.get(c[:3], len(order)), c), default=None)
+
+    @property
+    def waivers(self) -> tuple[str, ...]:
+        """The codes that a maintainer waived, sorted."""
+        return tuple(sorted({finding.code for finding in self.findings if finding.waived}))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many findings there are of each severity."""
+        return count(self.findings)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A verdict on everything that was checked, and all findings in the order of the rules."""
+
+    ruleset: str
+    verdicts: tuple[Verdict, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def checked(self) -> tuple[Verdict, ...]:
+        """The verdicts on what was asked for: all but that on a change's other files."""
+        return tuple(verdict for verdict in self.verdicts if verdict.kind != CHANGE)
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is valid."""
+        return all(verdict.ok for verdict in self.verdicts)
+
+    @property
+    def clean(self) -> bool:
+        """Whether there is neither an error nor a warning."""
+        return self.ok and not count(self.findings)[WARNING]
+
+    def to_json(self) -> dict[str, Any]:
+        """As `fourmin validate --format json` gives it."""
+        return {
+            "ruleset": self.ruleset,
+            "ok": self.ok,
+            "checked": [{"path": v.path, "kind": v.kind, "ok": v.ok} for v in self.checked],
+            "findings": [finding.to_json() for finding in self.findings],
+            "look_first": [
+                {"path": v.path, "code": v.look_first} for v in self.checked if v.look_first
+            ],
+        }
+
+
+def verdicts(things: Iterable[tuple[str, str]], findings: Iterable[Finding]) -> tuple[Verdict, ...]:
+    """The verdict on each of `things` (kind and path), in their order.
+
+    A finding belongs to the deepest of them at whose path or below it lies. Those that lie
+    elsewhere make a last verdict, of kind change.
+    """
+    given = list(things)
+    owned: dict[str, list[Finding]] = {path: [] for _, path in given}
+    elsewhere: list[Finding] = []
+    for finding in findings:
+        owner = owner_of(finding.path, owned)
+        (elsewhere if owner is None else owned[owner]).append(finding)
+    found = [Verdict(path, kind, tuple(owned[path])) for kind, path in given]
+    if elsewhere:
+        found.append(Verdict("files of the change", CHANGE, tuple(elsewhere)))
+    return tuple(found)
+
+
+def owner_of(path: str, owners: Collection[str]) -> str | None:
+    """The longest of `owners` that is `path` or a folder above it; a table's is its description."""
+    if path.endswith(".tsv") and f"{path[:-4]}.json" in owners:
+        return f"{path[:-4]}.json"
+    while path not in owners:
+        parent = os.path.dirname(path)
+        if parent == path:
+            return None
+        path = parent
+    return path
+
+
+def count(findings: Iterable[Finding]) -> dict[str, int]:
+    """How many findings there are of each severity."""
+    found = dict.fromkeys(SEVERITIES, 0)
+    for finding in findings:
+        found[finding.severity] += 1
+    return found
