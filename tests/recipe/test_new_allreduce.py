@@ -9,7 +9,7 @@ import pytest
 from tree_copy import TreeCopy
 
 ENTRY = """\
-        Entry(
+        AllReduceEntry(
             name="star",
             meaning="reduce to rank 0, broadcast",
             formula="2(p-1) (a + n b)",
@@ -60,7 +60,7 @@ pytestmark = pytest.mark.slow
 
 
 def add(copy: TreeCopy, *, cost: bool) -> None:
-    before = '        Entry(\n            name="hybrid",'
+    before = '        AllReduceEntry(\n            name="hybrid",'
     entry = ENTRY.format(cost="collectives.star" if cost else "")
     copy.replace("fourmin/recipe/allreduces.py", before, entry + before)
     package = copy.root / "fourmin"
