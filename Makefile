@@ -66,7 +66,7 @@ docs: $(INSTALLED)  ## write what is generated anew: pages, schemas, golden file
 	$(BIN)/python -m fourmin.estimate.page
 	$(BIN)/python -m fourmin.report.readme
 	$(BIN)/fourmin report submissions --format svg --output docs/time-to-train.svg
-	$(BIN)/python benchmarks/ablation.py page benchmarks/results/ablation-*.json
+	$(BIN)/python benchmarks/ablation_page.py benchmarks/results/ablation-*.json
 
 bench-two-hosts: $(INSTALLED)  ## all-reduce on two simulated hosts (root, ip and tc)
 	$(BIN)/python benchmarks/two_hosts.py

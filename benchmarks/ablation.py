@@ -1,11 +1,10 @@
 """The paper's ablation in small: a large batch without LARS, with it, and without decay on some.
 
-    python benchmarks/ablation.py run --data-dir DIR [--part 1/2] [--time-budget SECONDS] [...]
-    python benchmarks/ablation.py page RESULTS.json [ANOTHER ...]
+    python benchmarks/ablation.py --data-dir DIR [--part 1/2] [--time-budget SECONDS] [...]
 
-`run` makes practice runs of a preset at large global batches, each variant with its own grid of
+It makes practice runs of a preset at large global batches, each variant with its own grid of
 base learning rates, and writes the accuracies by epoch after every run; what the output file holds
-already is not run again. `page` makes docs/ablation.md and docs/ablation.svg of such files.
+already is not run again. `ablation_page.py` makes docs/ablation.md and its chart of such files.
 
 Everything but the variant, the batch and the rate is the preset's. A large batch is accumulated
 over passes of the preset's batch, so that batch statistics are over as many images as there. Every
@@ -237,11 +236,8 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The two commands and their options."""
-    whole = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    commands = whole.add_subparsers(required=True)
-    run = commands.add_parser("run", help="make the runs")
-    run.set_defaults(do=run_grid)
+    """The command's options."""
+    run = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     run.add_argument("--preset", default="tiny-imagenet")
     run.add_argument("--data-dir", type=Path)
     run.add_argument("--loader")
@@ -258,21 +254,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--time-budget", type=float, default=float("inf"), metavar="SECONDS",
                      help="after it no run is started")  # fmt: skip
     run.add_argument("--output", type=Path)
-    page = commands.add_parser("page", help="write docs/ablation.md and docs/ablation.svg")
-    page.set_defaults(do=write_page)
-    page.add_argument("results", type=Path, nargs="+")
-    page.add_argument("--docs", type=Path, default=ROOT / "docs")
-    return whole
-
-
-def write_page(options: Any) -> None:
-    """Write the page and its chart; the plain install cannot draw, so that only this imports it."""
-    from ablation_page import write
-
-    for path in write(options.results, options.docs):
-        print(f"wrote {path}")
+    return run
 
 
 if __name__ == "__main__":
-    options = parser().parse_args()
-    options.do(options)
+    run_grid(parser().parse_args())

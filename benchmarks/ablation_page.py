@@ -1,7 +1,11 @@
-"""docs/ablation.md and docs/ablation.svg, from what `ablation.py run` kept."""
+"""docs/ablation.md and docs/ablation.svg, from what `ablation.py` kept.
+
+python benchmarks/ablation_page.py RESULTS.json [ANOTHER ...]
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import statistics
@@ -13,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ablation import BASELINE, USUAL_VARIANTS, VARIANTS, key_of, outcome, usual_rates
+from ablation import BASELINE, ROOT, USUAL_VARIANTS, VARIANTS, key_of, outcome, usual_rates
 
 from fourmin.recipe.presets import load_preset
 from fourmin.report.charts.files import vl_convert
@@ -37,7 +41,7 @@ OF_THE_MACHINE = {"device", "precision", "decoder", "procs_per_node"}
 PAGE = """\
 # The paper's ablation in small
 
-<!-- written by `python benchmarks/ablation.py page {files}` -->
+<!-- written by `python benchmarks/ablation_page.py {files}` -->
 
 Jia et al. 2018 (arXiv 1807.11205) train ResNet-50 on ImageNet at batch 65,536. LARS lifts them
 from 60.6% to 71.9%; without weight decay on biases and batch normalization they meet the 75.3% of
@@ -54,7 +58,7 @@ of its {own_batch:,}: {epochs} epochs of {steps} steps.
 
 On {machine}, {workers} a run, fourmin {version}, {precision} with the {step} step: {runs} runs,
 {seeds} of each rate. Variants share their seeds, so that they start from the same weights. The
-command was `python benchmarks/ablation.py run --preset {preset}{options}`; the accuracies after
+command was `python benchmarks/ablation.py --preset {preset}{options}`; the accuracies after
 every epoch are in {links}.
 
 - **{sgd}**: plain momentum, weight decay on every parameter.
@@ -381,3 +385,12 @@ def _wrapped(block: str) -> str:
         )
         for item in re.split(r"\n(?=- )", block)
     )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="write docs/ablation.md and docs/ablation.svg")
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs")
+    options = parser.parse_args()
+    for path in write(options.results, options.docs):
+        print(f"wrote {path}")

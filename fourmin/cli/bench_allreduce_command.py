@@ -73,7 +73,7 @@ def allreduce(
 
 def _chart(result: dict[str, Any]) -> str:
     from fourmin.bench.allreduce import format_size
-    from fourmin.chart import log_chart
+    from fourmin.report.charts.lines import log_chart
 
     lines: dict[str, list[tuple[float, float]]] = {}
     for row in result["rows"]:

@@ -70,8 +70,9 @@ def estimate(
 
     from fourmin.cli.output import stdout
     from fourmin.estimate.profile import load_profile
-    from fourmin.estimate.render import chart, text_lines, validation_lines
+    from fourmin.estimate.render import text_lines, validation_lines
     from fourmin.estimate.run import estimate as make
+    from fourmin.report.charts.lines import estimate_chart
     from fourmin.ruleset import load_ruleset
 
     console = stdout()
@@ -96,7 +97,7 @@ def estimate(
     benchmark = load_ruleset().benchmark(configuration.benchmark)
     made = make(configuration, profile, benchmark, epochs=epochs)
     if output is not None:
-        _write(output, chart(made))
+        _write(output, estimate_chart(made))
     if as_json:
         console.print(json.dumps(made.to_json(), indent=2))
         return

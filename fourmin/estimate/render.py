@@ -1,11 +1,10 @@
-"""Estimates and their validation as text, and as a chart against the ideal line."""
+"""Estimates and their validation as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from fourmin.base.text import how_many
-from fourmin.chart import linear_chart
 from fourmin.estimate.fitted import accuracy
 from fourmin.estimate.run import Estimate
 from fourmin.estimate.timeline import StepTime
@@ -65,26 +64,6 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
         for one in estimate.curve:
             count = one.workers // config.procs_per_node
             yield f"{count:5}  {one.images_per_second:10,.0f}   {one.time.efficiency:6.1%}"
-
-
-def chart(estimate: Estimate) -> str:
-    """Images/s by nodes against the ideal line, as SVG."""
-    config, curve = estimate.configuration, estimate.curve
-    counts = [one.workers // config.procs_per_node for one in curve]
-    alone = curve[-1].images_per_second / curve[-1].time.efficiency / counts[-1]
-    lines: dict[str, list[tuple[float, float]]] = {
-        "ideal": [(0.0, 0.0), *((n, n * alone) for n in counts)],
-        f"estimate, {config.allreduce}": [
-            (n, one.images_per_second) for n, one in zip(counts, curve, strict=True)
-        ],
-    }
-    return linear_chart(
-        f"Estimate, not measured: {config.preset} on {estimate.profile.name}",
-        f"nodes of {config.procs_per_node} workers, {estimate.step.local_batch} images each",
-        "images/s",
-        lines,
-        ideal="ideal",
-    )
 
 
 def validation_lines(validation: Validation) -> Iterator[str]:

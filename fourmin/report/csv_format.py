@@ -62,7 +62,8 @@ def _all(comparison: Comparison) -> list[tuple[str, Result]]:
 def _row(kind: str, result: Result) -> dict[str, Any]:
     values = result.to_json()
     low, high = result.ci95 or (None, None)
-    energy, cost, rcp = (values.pop(name) or {} for name in ("energy", "cost", "rcp"))
+    for name in ("energy", "cost", "rcp"):
+        values |= {f"{name}_{key}": value for key, value in (values.pop(name) or {}).items()}
     values.update(
         kind=kind,
         ci95_low=low,
@@ -70,10 +71,7 @@ def _row(kind: str, result: Result) -> dict[str, Any]:
         waivers=" ".join(result.verdict.waivers),
         run_minutes=" ".join("" if r.minutes is None else repr(r.minutes) for r in result.runs),
         run_statuses=" ".join(run.status for run in result.runs),
-        cost=cost.get("amount"),
-        **{f"rcp_{name}": rcp.get(name) for name in ("epochs", "mean", "minimum")},
-        **{f"energy_{name}": energy.get(name) for name in ("joules", "method", "scope")},
-        **{f"cost_{name}": cost.get(name) for name in ("currency", "per_hour", "source", "date")},
+        cost=values.get("cost_amount"),
     )
     return values
 

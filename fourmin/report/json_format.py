@@ -10,7 +10,7 @@ from fourmin.report.side_by_side import SideBySide
 
 
 def render(comparison: Comparison) -> str:
-    """The object of product.md; failed and practice campaigns stand beside the results."""
+    """The whole comparison; failed and practice campaigns stand beside the results."""
     return _text(
         {
             "ruleset": comparison.ruleset,

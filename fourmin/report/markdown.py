@@ -4,36 +4,24 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
 
-from fourmin.base.text import printable
+from fourmin.report.columns import DETAILS, TEXT, Column, filled
 from fourmin.report.model import Comparison, Result
 from fourmin.report.side_by_side import SideBySide
-from fourmin.report.verdict_wording import conclusion, difference_cell, headline
-from fourmin.report.wording import (
-    COLUMNS,
-    DETAILS,
-    NONE,
-    Column,
-    apart,
-    one_line,
-    same_table,
-    title,
-)
+from fourmin.report.verdict_wording import conclusion, difference_rows, headline
+from fourmin.report.wording import apart, one_line, tables
 
-_OWN_COLUMN_TOO = {"scaling"}
-"""Said in full by the detail of the same name."""
-_ALL = (*(column for column in COLUMNS if column[0] not in _OWN_COLUMN_TOO), *DETAILS)
+# Scaling is said in full by the detail of the same name.
+_ALL = (*(column for column in TEXT if column.name != "scaling"), *DETAILS)
 _MEANINGFUL = re.compile(r"([\\`*_{}\[\]()#+!|~@:])")
 
 
 def render(comparison: Comparison) -> str:
     """The comparison as Markdown."""
     lines: list[str] = []
-    for _, group in groupby(comparison.results, key=same_table):
-        results = list(group)
-        lines += [f"### {escape(title(results[0]))}", "", *result_table(results), ""]
+    for heading, results in tables(comparison.results):
+        lines += [f"### {escape(heading)}", "", *result_table(results), ""]
     if not comparison.results:
         lines += ["No benchmark result.", ""]
     for heading, others in apart(comparison):
@@ -49,11 +37,7 @@ def render_pair(pair: SideBySide) -> str:
     lines = [f"- {escape(headline(name, r))}" for name, r in (("A", pair.a), ("B", pair.b))]
     lines += ["", *(f"{escape(line.strip())}  " for line in conclusion(pair)), ""]
     if pair.differences:
-        rows = [
-            (d.area, printable(d.name), difference_cell(d.a), difference_cell(d.b))
-            for d in pair.differences
-        ]
-        lines += _table(("what", "name", "A", "B"), rows)
+        lines += _table(("what", "name", "A", "B"), difference_rows(pair))
     else:
         lines.append("No difference in hyperparameters, software or hardware is known.")
     return "\n".join(lines) + "\n"
@@ -61,12 +45,11 @@ def render_pair(pair: SideBySide) -> str:
 
 def result_table(results: Sequence[Result], columns: Sequence[Column] = _ALL) -> Iterator[str]:
     """The lines of one table; columns that say nothing of any result are left out."""
-    shown = [(name, say) for name, say in columns if any(say(r) != NONE for r in results)]
-    rows = [[say(result) for _, say in shown] for result in results]
-    yield from _table([name for name, _ in shown], rows)
+    shown, rows = filled(columns, results)
+    yield from _table([column.name for column in shown], rows)
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield "| " + " | ".join(names) + " |"
     yield "|" + "---|" * len(names)
     for row in rows:

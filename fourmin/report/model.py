@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fourmin.ledger.chain import Entry
@@ -64,12 +64,7 @@ class Energy:
 
     def to_json(self) -> dict[str, Any]:
         """Keys of result.json, marked as measured."""
-        return {
-            "joules": self.joules,
-            "method": self.method,
-            "scope": self.scope,
-            "basis": "measured",
-        }
+        return {**asdict(self), "basis": "measured"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +85,7 @@ class ReportedRun:
     energy: Energy | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of product.md, and the energy beside them."""
+        """As `fourmin report --format json` gives it."""
         return {
             "path": self.path,
             "status": self.status,
@@ -129,17 +124,17 @@ class Result:
     quality_target: float | None
     runs: tuple[ReportedRun, ...]
     minutes: float | None
-    scaled_minutes: float | None
-    ci95: tuple[float, float] | None
-    cv: float | None
-    epochs_mean: float | None
-    images_per_second: float | None
-    state: str
-    practice: bool
     verdict: Verdict
-    registration: str
     group: Hashable
     identity: Hashable
+    scaled_minutes: float | None = None
+    ci95: tuple[float, float] | None = None
+    cv: float | None = None
+    epochs_mean: float | None = None
+    images_per_second: float | None = None
+    state: str = "closed"
+    practice: bool = False
+    registration: str = "none"
     campaigns: int = 1
     dataset: str = ""
     clock: str = "fourmin"
@@ -231,7 +226,7 @@ class Result:
         return mean(known) if known else None
 
     def to_json(self) -> dict[str, Any]:
-        """The keys of product.md, and what else tells results apart beside them."""
+        """As `fourmin report --format json` gives it; keys are added, never renamed."""
         reference = self.convergence.reference
         return {
             "source": self.source,

@@ -21,7 +21,7 @@ def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
     practice = bool(plan.get("practice", False))
     runs = campaign.runs
     facts = [run.facts for run in runs]
-    summary = summarize(plan, campaign.digest, "", facts) if plan and runs else None
+    summary = summarize(plan, campaign.digest, "", facts) if plan and runs else {}
     configuration = plan.get("configuration") or {}
     benchmark = campaign.benchmark
     kinds = [entry.kind for entry in campaign.entries]
@@ -32,7 +32,8 @@ def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
         state = "abandoned"
     assigned = next((e.data for e in campaign.entries if e.kind == "seeds-assigned"), {})
     batch = configuration.get("global_batch_size")
-    complete = state == "closed" and len(runs) == plan.get("runs")
+    score = summary if state == "closed" and len(runs) == plan.get("runs") else {}
+    interval = score.get("ci95")
     system = next((mapping(f.get("system")) for f in facts if f.get("system")), {})
     return Result(
         source="fourmin",
@@ -45,14 +46,12 @@ def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
         global_batch_size=batch,
         quality_target=None if benchmark is None else benchmark.quality_target,
         runs=tuple(_reported(run, practice) for run in runs),
-        minutes=summary["minutes"] if summary and complete else None,
-        scaled_minutes=summary["scaled_minutes"] if summary and complete else None,
-        ci95=(summary["ci95"][0], summary["ci95"][1])
-        if summary and complete and summary["ci95"]
-        else None,
-        cv=summary["cv"] if summary and complete else None,
-        epochs_mean=summary["epochs_mean"] if summary else None,
-        images_per_second=summary["images_per_second"] if summary else None,
+        minutes=score.get("minutes"),
+        scaled_minutes=score.get("scaled_minutes"),
+        ci95=(interval[0], interval[1]) if interval else None,
+        cv=score.get("cv"),
+        epochs_mean=summary.get("epochs_mean"),
+        images_per_second=summary.get("images_per_second"),
         state=state,
         practice=practice,
         verdict=verdict,

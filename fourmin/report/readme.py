@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from itertools import groupby
 from pathlib import Path
 
 from fourmin.base.marks import replace_between
 from fourmin.report.collect import collect
+from fourmin.report.columns import DETAILS, TEXT
 from fourmin.report.markdown import escape, result_table
-from fourmin.report.wording import COLUMNS, DETAILS, same_table, title
+from fourmin.report.wording import tables
 
 BEGIN = "<!-- submissions: written by `make docs` -->\n"
 END = "<!-- end of submissions -->\n"
@@ -25,11 +25,10 @@ _SHOWN = (
 
 def submissions_tables(folder: Path) -> Iterator[str]:
     """The lines of one Markdown table a benchmark, of everything below `folder`."""
-    known = dict((*DETAILS, *COLUMNS))
-    columns = [(name, known[name]) for name in _SHOWN]
-    for _, group in groupby(collect([folder]).results, key=same_table):
-        results = list(group)
-        yield from ("", f"{escape(title(results[0]))}:", "")
+    known = {column.name: column for column in (*DETAILS, *TEXT)}
+    columns = [known[name] for name in _SHOWN]
+    for heading, results in tables(collect([folder]).results):
+        yield from ("", f"{escape(heading)}:", "")
         yield from result_table(results, columns)
 
 

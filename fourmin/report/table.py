@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import io
-from itertools import groupby
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from fourmin.base.text import printable
+from fourmin.report.columns import DETAILS, TEXT, filled
 from fourmin.report.model import Comparison, Result
 from fourmin.report.side_by_side import SideBySide
-from fourmin.report.verdict_wording import conclusion, difference_cell, headline
-from fourmin.report.wording import COLUMNS, DETAILS, NONE, apart, one_line, same_table, title
+from fourmin.report.verdict_wording import conclusion, difference_rows, headline
+from fourmin.report.wording import NONE, apart, one_line, tables
 
-UNBROKEN = {"95% interval", "time", "epochs/RCP"}
-NAMES = {"submitter", "system"}
-LONGEST_NAME = 24
-"""Columns of the terminal that a name may take; the rest goes on in the next line."""
-RIGHT = {"chips", "batch", "time", "CV", "epochs/RCP", "images/s", "scaling"}
 LEAST_WIDTH = 120
 
 
@@ -28,14 +23,13 @@ def render(comparison: Comparison, width: int | None = None) -> str:
     console = _console(width)
     if not comparison.results:
         console.print("no benchmark result")
-    for number, (_, group) in enumerate(groupby(comparison.results, key=same_table)):
-        results = list(group)
-        if number:
+    for place, (heading, results) in enumerate(tables(comparison.results)):
+        if place:
             console.print()
-        console.print(title(results[0]))
+        console.print(heading)
         console.print(_table(results))
         for result in results:
-            told = ((name, say(result)) for name, say in DETAILS)
+            told = ((column.name, column.say(result)) for column in DETAILS)
             details = "; ".join(f"{name} {text}" for name, text in told if text != NONE)
             console.print(f"  {printable(result.submitter)}, {printable(result.system)}: {details}")
     for heading, others in apart(comparison):
@@ -57,9 +51,8 @@ def render_pair(pair: SideBySide, width: int | None = None) -> str:
     table = _new_table()
     for name in ("", "name", "A", "B"):
         table.add_column(name, overflow="fold")
-    for found in pair.differences:
-        a, b = difference_cell(found.a), difference_cell(found.b)
-        table.add_row(found.area, printable(found.name), a, b)
+    for row in difference_rows(pair):
+        table.add_row(*row)
     console.print("\nwhat differs")
     console.print(table)
     return _text(console)
@@ -86,17 +79,10 @@ def _text(console: Console) -> str:
 
 
 def _table(results: list[Result]) -> Table:
-    shown = [column for column in COLUMNS if any(column[1](result) != NONE for result in results)]
+    columns, rows = filled(TEXT, results)
     table = _new_table()
-    for name, _ in shown:
-        table.add_column(
-            name,
-            justify="right" if name in RIGHT else "left",
-            no_wrap=name in UNBROKEN,
-            # Somebody's long name must not push the numbers out of the table.
-            max_width=LONGEST_NAME if name in NAMES else None,
-            overflow="fold",
-        )
-    for result in results:
-        table.add_row(*(say(result) for _, say in shown))
+    for column in columns:
+        table.add_column(column.name, overflow="fold", **column.terminal)
+    for row in rows:
+        table.add_row(*row)
     return table

@@ -42,9 +42,11 @@ def conclusion(pair: SideBySide) -> Iterator[str]:
     yield from (f"note: {printable(note)}" for note in pair.notes)
 
 
-def difference_cell(value: str | None) -> str:
-    """One side of a difference."""
-    return NONE if value is None else printable(value, _LONGEST_VALUE)
+def difference_rows(pair: SideBySide) -> Iterator[tuple[str, ...]]:
+    """Every difference: its area, its name and both sides."""
+    for one in pair.differences:
+        sides = (NONE if v is None else printable(v, _LONGEST_VALUE) for v in (one.a, one.b))
+        yield one.area, printable(one.name), *sides
 
 
 def _by_how_much(pair: SideBySide) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 
 from fourmin.base.text import how_many, printable
 from fourmin.report.model import Comparison, ReportedRun, Result
 from fourmin.rules.rule import SEVERITIES, Finding
 
-Column = tuple[str, Callable[[Result], str]]
 NONE = "-"
 _MOST_CODES = 8
 
@@ -54,11 +54,29 @@ def verdict(result: Result) -> str:
     """Whether the result is valid, and what was waived."""
     if not result.verified:
         return "reported, not verified here"
-    state = "" if result.state == "closed" else f"{result.state}, "
-    valid = "valid" if result.valid else "INVALID"
     codes = result.verdict.waivers
-    waivers = f", waived {' '.join(codes)}" if codes else ""
-    return f"{state}{valid}{waivers}"
+    return short_verdict(result) + (f", waived {' '.join(codes)}" if codes else "")
+
+
+def short_verdict(result: Result) -> str:
+    """Whether the result is valid."""
+    if not result.verified:
+        return "not verified here"
+    state = "" if result.state == "closed" else f"{result.state}, "
+    return state + ("valid" if result.valid else "INVALID")
+
+
+def checks(result: Result) -> str:
+    """What was waived, and how many findings there are of each severity."""
+    codes = result.verdict.waivers
+    waived = f"waived {' '.join(codes)}, " if codes else ""
+    return waived + counts(result)
+
+
+def counts(result: Result) -> str:
+    """How many findings there are of each severity."""
+    found = result.verdict.counts.items()
+    return ", ".join(how_many(amount, severity, ",") for severity, amount in found if amount)
 
 
 def epochs(result: Result) -> str:
@@ -123,38 +141,6 @@ def cost(result: Result) -> str:
     )
 
 
-COLUMNS: tuple[Column, ...] = (
-    ("submitter", lambda r: printable(r.submitter)),
-    ("system", lambda r: printable(r.system)),
-    ("chips", lambda r: number(r.chips, "d")),
-    ("batch", lambda r: number(r.global_batch_size, ",d")),
-    ("time", lambda r: duration(r.minutes)),
-    ("95% interval", interval),
-    ("CV", lambda r: number(r.cv, ".1%")),
-    ("epochs/RCP", epochs),
-    ("images/s", lambda r: number(r.images_per_second, ",.0f")),
-    ("scaling", lambda r: number(r.scaling_efficiency, ".1%")),
-    ("checked", verdict),
-)
-"""The columns of the text tables: a title and what it says of a result."""
-
-DETAILS: tuple[Column, ...] = (
-    ("runs", run_times),
-    ("accuracy", lambda r: number(r.quality, ".4f")),
-    ("RCP", reference_point),
-    ("scaling", scaling),
-    ("exposed communication", lambda r: NONE if r.exposed_ms is None else f"{r.exposed_ms:.2f} ms"),
-    ("energy", energy),
-    ("cost", cost),
-    ("registration", lambda r: printable(r.registration) if r.verified else NONE),
-    ("campaigns", lambda r: str(r.campaigns) if r.verified else NONE),
-    ("findings", findings),
-    ("from", lambda r: printable(r.citation) or NONE),
-    ("path", lambda r: printable(r.path)),
-)
-"""What else is said of each result; its own columns where there is room."""
-
-
 def title(result: Result) -> str:
     """What a table is about: results in different ones must not be compared."""
     division = f"{result.division} division" if result.verified else "reported, not verified here"
@@ -166,9 +152,11 @@ def title(result: Result) -> str:
     return ", ".join(printable(part) for part in (result.benchmark, *parts))
 
 
-def same_table(result: Result) -> tuple[str, str, str, str, float]:
-    """Results are comparable only when these agree."""
-    return result.comparable
+def tables(results: Iterable[Result]) -> Iterator[tuple[str, list[Result]]]:
+    """The results that may be compared with each other: a title, and what belongs below it."""
+    for _, group in groupby(results, key=lambda result: result.comparable):
+        same = list(group)
+        yield title(same[0]), same
 
 
 def apart(comparison: Comparison) -> Iterator[tuple[str, tuple[Result, ...]]]:

@@ -69,8 +69,8 @@ def made(ablation: ModuleType, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def run(ablation: ModuleType, output: Path, *options: str) -> list[Any]:
     """The command `run`; returns the runs that the output holds after it."""
-    given = ablation.parser().parse_args(["run", "--output", str(output), *options])
-    given.do(given)
+    given = ablation.parser().parse_args(["--output", str(output), *options])
+    ablation.run_grid(given)
     return [ablation.key_of(one) for one in json.loads(output.read_bytes())["runs"]]
 
 
@@ -105,9 +105,9 @@ def test_after_the_time_budget_nothing_is_started(
     ablation: ModuleType, made: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = ablation.parser().parse_args(
-        ["run", "--output", str(tmp_path / "out.json"), "--time-budget", "-1"]
+        ["--output", str(tmp_path / "out.json"), "--time-budget", "-1"]
     )
-    given.do(given)
+    ablation.run_grid(given)
     assert made == []
     assert "goes on" in capsys.readouterr().out
 
@@ -257,7 +257,7 @@ def test_runs_that_differ_in_more_than_the_variant_make_no_page(
 def test_a_run_goes_on_after_the_target_and_one_that_diverges_is_kept(tmp_path: Path) -> None:
     output = tmp_path / "out.json"
     subprocess.run(
-        [sys.executable, str(BENCHMARKS / "ablation.py"), "run", "--preset", "digits",
+        [sys.executable, str(BENCHMARKS / "ablation.py"), "--preset", "digits",
          "--batches", "128", "--variants", "lars", "sgd", "--output", str(output),
          "--learning-rates", "lars=16", "sgd=1e9"],
         check=True, timeout=240, cwd=tmp_path,

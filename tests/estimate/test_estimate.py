@@ -18,9 +18,10 @@ from fourmin.bench.step import Ceilings, PeerResult, StepOptions, StepReport
 from fourmin.cli.estimate_command import _configuration
 from fourmin.estimate.measured import with_stated_rate, with_step_report
 from fourmin.estimate.profile import load_profile
-from fourmin.estimate.render import BANNER, chart, text_lines
+from fourmin.estimate.render import BANNER, text_lines
 from fourmin.estimate.run import Estimate, estimate
 from fourmin.recipe.presets import PRESETS
+from fourmin.report.charts.lines import estimate_chart
 from fourmin.rules.engine import check
 from fourmin.ruleset import load_ruleset
 
@@ -115,7 +116,7 @@ def test_text_and_chart_say_that_it_is_an_estimate() -> None:
     assert lines[0] == BANNER
     assert "points of scaling efficiency" in lines[1]
     assert any("CAREFUL" in line for line in text_lines(made("alexnet-64k")))
-    svg = chart(whole)
+    svg = estimate_chart(whole)
     root = ElementTree.fromstring(svg)
     texts = [element.text for element in root.iter() if element.text]
     assert any("Estimate, not measured" in text for text in texts)

@@ -10,7 +10,6 @@ from foreign_factory import make_entry, make_package
 
 from fourmin.report import FORMATS, load_renderer
 from fourmin.report.collect import collect
-from fourmin.report.wording import same_table
 
 
 def test_a_set_is_a_row(tmp_path: Path) -> None:
@@ -54,10 +53,10 @@ def test_what_must_not_be_compared_is_never_in_one_table(tmp_path: Path) -> None
     assert len(results) == 5
     tables = {}
     for result in results:
-        tables.setdefault(same_table(result), []).append(result)
+        tables.setdefault(result.comparable, []).append(result)
     together = [sorted(r.path.split("/")[-6] for r in rows) for rows in tables.values() if rows[1:]]
     assert together == [["v0.6", "v4.0"]]
-    assert results == tuple(sorted(results, key=lambda r: (same_table(r), r.minutes)))
+    assert results == tuple(sorted(results, key=lambda r: (r.comparable, r.minutes)))
 
 
 def test_single_logs_and_other_benchmarks_have_no_row(tmp_path: Path) -> None:

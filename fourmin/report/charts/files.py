@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from itertools import groupby
 from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAPER, config
 from fourmin.report.model import Comparison, Result
-from fourmin.report.wording import same_table, title
+from fourmin.report.wording import tables
 
 WIDTH = 560
 """Pixels of a chart's axis."""
@@ -58,22 +57,21 @@ def specification(comparison: Comparison, chart: str) -> Spec:
 
 def _time(results: Sequence[Result]) -> list[Spec]:
     panels = []
-    for _, group in groupby(results, key=same_table):
-        shown = list(group)
+    for heading, shown in tables(results):
         unit = rows.unit_of(run.minutes for result in shown for run in result.runs)
         drawn = rows.time_rows(shown, rows.labels(shown), unit)
         if drawn:
-            panels.append(_panel(title(shown[0]), specs.time_chart(PAPER, WIDTH, unit), drawn))
+            panels.append(_panel(heading, specs.time_chart(PAPER, WIDTH, unit), drawn))
     return panels
 
 
 def _exposed(results: Sequence[Result]) -> list[Spec]:
     panels = []
-    for _, group in groupby(results, key=same_table):
+    for heading, group in tables(results):
         shown = [result for result in group if any(run.communication for run in result.runs)]
         if shown:
             drawn = rows.exposed_rows(shown, rows.labels(shown))
-            panels.append(_panel(title(shown[0]), specs.exposed_chart(PAPER, WIDTH), drawn))
+            panels.append(_panel(heading, specs.exposed_chart(PAPER, WIDTH), drawn))
     return panels
 
 

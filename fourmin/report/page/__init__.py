@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from fourmin import __version__
 from fourmin.base.errors import FourminError
+from fourmin.report.columns import PAGE
 from fourmin.report.model import Comparison
 from fourmin.report.page import vega
 from fourmin.report.page.data import page_data
-from fourmin.report.page.overview import COLUMNS, overview
+from fourmin.report.page.overview import overview
 from fourmin.report.page.rules import rule_texts
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def render(comparison: Comparison) -> str:
         version=__version__,
         ruleset=comparison.ruleset,
         view=view,
-        columns=[(name, kind) for name, kind, _ in COLUMNS],
+        columns=[(column.page, column.kind) for column in PAGE],
         rules=rule_texts(comparison),
         data=_json(page_data(view)),
         library=library,

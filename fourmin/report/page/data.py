@@ -13,9 +13,10 @@ from typing import Any
 from fourmin.base.text import printable
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
+from fourmin.report.columns import DETAILS
 from fourmin.report.model import ReportedRun, Result
-from fourmin.report.page.overview import Figure, Line, Overview, counts
-from fourmin.report.wording import DETAILS, NONE, duration, interval, number, title, verdict
+from fourmin.report.page.overview import Figure, Line, Overview
+from fourmin.report.wording import NONE, counts, duration, interval, number, title, verdict
 
 Pairs = list[tuple[str, str]]
 
@@ -150,7 +151,7 @@ def _facts(result: Result) -> Pairs:
         ("source", " ".join(printable(part) for part in (result.source, result.round) if part)),
         ("batch", number(result.global_batch_size, ",d")),
         ("mean epochs", number(result.epochs_mean, ".2f")),
-        *((name, say(result)) for name, say in DETAILS if name not in ("runs", "findings")),
+        *((c.name, c.say(result)) for c in DETAILS if c.name not in ("runs", "findings")),
     ]
     return [(name, text) for name, text in told if text != NONE]
 

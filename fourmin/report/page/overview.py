@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
 
 from fourmin.base.text import how_many, printable
+from fourmin.report import columns
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
 from fourmin.report.model import Comparison, Result
-from fourmin.report.wording import NONE, between, duration, interval, number, same_table, title
-from fourmin.rules.rule import FOURMIN
+from fourmin.report.wording import NONE, tables
 
 FACET_WIDTH = 250
 """Pixels of one panel of the scaling chart."""
@@ -67,7 +67,7 @@ class Table:
         """The columns that say something of any of these results."""
         return [
             column
-            for column in range(len(COLUMNS))
+            for column in range(len(columns.PAGE))
             if any(line.cells[column].text != NONE for line in self.lines)
         ]
 
@@ -89,94 +89,15 @@ class Overview:
         return sorted({line.round for line in self.lines})
 
 
-Say = Callable[[Result], Cell]
-
-
-def _name(result: Result) -> Cell:
-    submitter, system = printable(result.submitter), printable(result.system)
-    return Cell(system, submitter, f"{submitter} {system}".casefold())
-
-
-def _chips(result: Result) -> Cell:
-    return Cell(number(result.chips, ",d"), printable(result.chip), result.chips)
-
-
-def _time(result: Result) -> Cell:
-    more = interval(result)
-    return Cell(duration(result.minutes), "" if more == NONE else more, result.minutes)
-
-
-def _runs(result: Result) -> Cell:
-    times = [run.minutes for run in result.runs if run.minutes is not None]
-    if not result.verified:
-        return Cell("reported", "", None)
-    spread = between(min(times), max(times)) if len(times) > 1 else ""
-    return Cell(f"{len(times)} of {len(result.runs)}", spread, len(times))
-
-
-def _epochs(result: Result) -> Cell:
-    point = result.convergence.reference
-    more = "" if point is None else f"RCP {point.mean:.1f}, min {point.minimum:.1f}"
-    return Cell(number(result.epochs_mean, ".1f"), more, result.epochs_mean)
-
-
-def _scaling(result: Result) -> Cell:
-    base = result.baseline
-    more = "" if base is None else f"against {base.chips:,d}"
-    return Cell(number(result.scaling_efficiency, ".1%"), more, result.scaling_efficiency)
-
-
-def _checked(result: Result) -> Cell:
-    if not result.verified:
-        return Cell("not verified here", "", 2)
-    word = "valid" if result.valid else "INVALID"
-    if result.state != "closed":
-        word = f"{result.state}, {word}"
-    codes = result.verdict.waivers
-    waived = f"waived {' '.join(codes)}, " if codes else ""
-    return Cell(word, waived + counts(result), int(not result.valid))
-
-
-def counts(result: Result) -> str:
-    """How many findings there are of each severity."""
-    found = result.verdict.counts.items()
-    return ", ".join(how_many(amount, severity, ",") for severity, amount in found if amount)
-
-
-def _own(result: Result, value: object) -> str:
-    """What only this project's own results have: other benchmarks have no ledger."""
-    return printable(value) if result.source == FOURMIN else NONE
-
-
-COLUMNS: tuple[tuple[str, str, Say], ...] = (
-    ("submitter and system", "text", _name),
-    ("chips", "number", _chips),
-    ("batch", "number", lambda r: Cell(number(r.global_batch_size, ",d"), "", r.global_batch_size)),
-    ("time to train", "number", _time),
-    ("runs converged", "number", _runs),
-    ("CV", "number", lambda r: Cell(number(r.cv, ".1%"), "", r.cv)),
-    ("epochs", "number", _epochs),
-    ("images/s", "number", lambda r: Cell(number(r.images_per_second, ",.0f"), "",
-                                          r.images_per_second)),
-    ("scaling", "number", _scaling),
-    ("round", "text", lambda r: Cell(printable(r.round) or NONE, printable(r.source),
-                                     printable(f"{r.source} {r.round}"))),
-    ("registered", "text", lambda r: Cell(_own(r, r.registration), "", printable(r.registration))),
-    ("campaigns", "number", lambda r: Cell(_own(r, r.campaigns), "", r.campaigns)),
-    ("checked", "number", _checked),
-)  # fmt: skip
-"""The columns: a title, how they are sorted, and what they say of a result."""
-
-
 def overview(comparison: Comparison) -> Overview:
     """The first view of a comparison."""
     results = comparison.results
     lines = _lines([*results, *comparison.failed, *comparison.practice])
     of_result = {line.result.identity: line for line in lines}
-    tables = []
-    for index, (_, group) in enumerate(groupby(results, key=same_table)):
+    compared = []
+    for place, (title, group) in enumerate(tables(results), start=1):
         own = tuple(of_result[result.identity] for result in group)
-        tables.append(Table(f"table-{index + 1}", title(own[0].result), own, _times(index, own)))
+        compared.append(Table(f"table-{place}", title, own, _times(place, own)))
     others = (
         ("failed", "Failed, unfinished or abandoned campaigns", comparison.failed),
         ("practice", "Practice campaigns, which never count", comparison.practice),
@@ -185,7 +106,7 @@ def overview(comparison: Comparison) -> Overview:
     figures = [figure for figure in (_scaled(counted), _exposed(counted)) if figure is not None]
     return Overview(
         headline=_headline(comparison),
-        tables=tuple(tables),
+        tables=tuple(compared),
         others=tuple(
             Table(name, heading, tuple(of_result[result.identity] for result in some))
             for name, heading, some in others
@@ -221,9 +142,14 @@ def _lines(results: Sequence[Result]) -> list[Line]:
         unique.setdefault(result.identity, result)
     shown = list(unique.values())
     return [
-        Line(result, anchor, label, tuple(say(result) for _, _, say in COLUMNS))
+        Line(result, anchor, label, tuple(_cell(column, result) for column in columns.PAGE))
         for result, anchor, label in zip(shown, _anchors(shown), rows.labels(shown), strict=True)
     ]
+
+
+def _cell(column: columns.Column, result: Result) -> Cell:
+    text = (column.on_page or column.say)(result)
+    return Cell(text, column.more(result), column.sort(result))
 
 
 def _anchors(results: Sequence[Result]) -> Iterator[str]:
@@ -232,14 +158,14 @@ def _anchors(results: Sequence[Result]) -> Iterator[str]:
         yield f"result-{sha256(result.path.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
 
 
-def _times(index: int, lines: Sequence[Line]) -> Figure | None:
+def _times(place: int, lines: Sequence[Line]) -> Figure | None:
     results = [line.result for line in lines]
     unit = rows.unit_of(run.minutes for result in results for run in result.runs)
     drawn = {line.anchor: rows.time_rows([line.result], [line.label], unit) for line in lines}
     if not any(drawn.values()):
         return None
     return Figure(
-        name=f"times-{index + 1}",
+        name=f"times-{place}",
         caption="Time to train. A dot is a run, the upright tick the benchmark result (the mean "
         "without the fastest and the slowest run), the line its 95% interval.",
         spec=specs.time_chart(PAGE, specs.CONTAINER, unit),

@@ -1,0 +1,139 @@
+"""What tables say of each result: every column once, with how each format shows it.
+
+CSV has the keys of JSON for columns, which scripts know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fourmin.base.text import printable
+from fourmin.report import wording
+from fourmin.report.model import Result
+from fourmin.report.wording import NONE, duration, number
+from fourmin.rules.rule import FOURMIN
+
+Say = Callable[[Result], str]
+LONGEST_NAME = 24
+"""Columns of the terminal that a name may take; the rest goes on in the next line."""
+# Somebody's long name must not push the numbers out of the table.
+_NAME: Mapping[str, Any] = {"max_width": LONGEST_NAME}
+_RIGHT: Mapping[str, Any] = {"justify": "right"}
+_UNBROKEN: Mapping[str, Any] = {"no_wrap": True}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading and what stands below it: `-` where there is nothing to say of a result.
+
+    `name` is the heading of text formats, `page` that of the page; empty where they do not have
+    the column. `terminal` are rich's options. On the page, `more` is a quieter second line,
+    `sort` what the column is sorted by, and `on_page` what it says instead.
+    """
+
+    name: str
+    say: Say
+    terminal: Mapping[str, Any] = field(default_factory=dict)
+    page: str = ""
+    more: Say = lambda result: ""
+    sort: Callable[[Result], float | str | None] = lambda result: None
+    kind: str = "number"
+    """What `sort` gives: number or text."""
+    on_page: Say | None = None
+
+
+def filled(
+    columns: Sequence[Column], results: Sequence[Result]
+) -> tuple[list[Column], list[tuple[str, ...]]]:
+    """The columns that say something of any of these results, and a row of them for each."""
+    said = [(column, [column.say(result) for result in results]) for column in columns]
+    shown = [(column, texts) for column, texts in said if set(texts) != {NONE}]
+    return [column for column, _ in shown], list(zip(*(texts for _, texts in shown), strict=True))
+
+
+def _figure(
+    name: str, attribute: str, form: str, more: Say = lambda result: "", on_page: Say | None = None
+) -> Column:
+    """A number of the result with its format."""
+
+    def value(result: Result) -> float | None:
+        found: float | None = getattr(result, attribute)
+        return found
+
+    return Column(
+        name, lambda r: number(value(r), form), _RIGHT, name, more, value, on_page=on_page
+    )
+
+
+def _converged(result: Result) -> list[float]:
+    return [run.minutes for run in result.runs if run.minutes is not None]
+
+
+def _spread(result: Result) -> str:
+    times = _converged(result)
+    several = result.verified and len(times) > 1
+    return wording.between(min(times), max(times)) if several else ""
+
+
+def _reference(result: Result) -> str:
+    point = result.convergence.reference
+    return "" if point is None else f"RCP {point.mean:.1f}, min {point.minimum:.1f}"
+
+
+def _own(result: Result, value: object) -> str:
+    """What only this project's own results have: other benchmarks have no ledger."""
+    return printable(value) if result.source == FOURMIN else NONE
+
+
+COLUMNS = (
+    Column("submitter", lambda r: printable(r.submitter), _NAME),
+    Column("system", lambda r: printable(r.system), _NAME, "submitter and system",
+           lambda r: printable(r.submitter),
+           lambda r: f"{printable(r.submitter)} {printable(r.system)}".casefold(), "text"),
+    _figure("chips", "chips", "d", lambda r: printable(r.chip), lambda r: number(r.chips, ",d")),
+    _figure("batch", "global_batch_size", ",d"),
+    Column("time", lambda r: duration(r.minutes), {**_RIGHT, **_UNBROKEN}, "time to train",
+           lambda r: "" if r.ci95 is None else wording.interval(r), lambda r: r.minutes),
+    Column("95% interval", wording.interval, _UNBROKEN),
+    Column("", lambda r: f"{len(_converged(r))} of {len(r.runs)}" if r.verified else "reported",
+           {}, "runs converged", _spread, lambda r: len(_converged(r)) if r.verified else None),
+    _figure("CV", "cv", ".1%"),
+    Column("epochs/RCP", wording.epochs, {**_RIGHT, **_UNBROKEN}, "epochs", _reference,
+           lambda r: r.epochs_mean, on_page=lambda r: number(r.epochs_mean, ".1f")),
+    _figure("images/s", "images_per_second", ",.0f"),
+    _figure("scaling", "scaling_efficiency", ".1%",
+            lambda r: "" if r.baseline is None else f"against {r.baseline.chips:,d}"),
+    Column("", lambda r: printable(r.round) or NONE, {}, "round", lambda r: printable(r.source),
+           lambda r: printable(f"{r.source} {r.round}"), "text"),
+    Column("", lambda r: _own(r, r.registration), {}, "registered",
+           sort=lambda r: printable(r.registration), kind="text"),
+    Column("", lambda r: _own(r, r.campaigns), {}, "campaigns", sort=lambda r: r.campaigns),
+    Column("checked", wording.verdict, {}, "checked", wording.checks,
+           lambda r: int(not r.valid) if r.verified else 2, on_page=wording.short_verdict),
+)  # fmt: skip
+
+TEXT = tuple(column for column in COLUMNS if column.name)
+"""The columns of the text tables."""
+PAGE = tuple(column for column in COLUMNS if column.page)
+"""Those of the page."""
+
+DETAILS = (
+    Column("runs", wording.run_times),
+    Column("accuracy", lambda r: number(r.quality, ".4f")),
+    Column("RCP", wording.reference_point),
+    Column("scaling", wording.scaling),
+    Column(
+        "exposed communication",
+        lambda r: NONE if r.exposed_ms is None else f"{r.exposed_ms:.2f} ms",
+    ),
+    Column("energy", wording.energy),
+    Column("cost", wording.cost),
+    Column("registration", lambda r: printable(r.registration) if r.verified else NONE),
+    Column("campaigns", lambda r: str(r.campaigns) if r.verified else NONE),
+    Column("findings", wording.findings),
+    Column("from", lambda r: printable(r.citation) or NONE),
+    Column("path", lambda r: printable(r.path)),
+)
+"""What else is said of each result; its own columns where there is room."""
