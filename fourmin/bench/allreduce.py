@@ -1,4 +1,6 @@
-"""`fourmin bench allreduce`: start the measuring workers, and read what they found.
+"""`fourmin bench allreduce`: start the measuring workers, and show what they found.
+
+The workers are `fourmin.training.comm.measure`.
 
 Bandwidths are those of nccl-tests: the algorithm bandwidth is bytes over time, the bus bandwidth
 that times 2(p - 1)/p for p ranks, which is what each rank must at least send and receive, so that
@@ -18,13 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.errors import FourminError
+from fourmin.base.errors import FourminError, list_names
 from fourmin.launch.agent import Agent, agent_environment
 from fourmin.recipe.allreduces import NAMES, check_group_size
+from fourmin.report.charts.lines import log_chart
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version
 
 LEAST_SIZE = 1 << 10
+_KNOWN = {"device": ("auto", "cpu", "cuda"), "dtype": ("float32", "float16", "bfloat16")}
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _MEMORY_FACTOR = 2.5
 """Bytes that a worker needs for each byte of the largest tensor: buffers, and the backend's."""
@@ -90,18 +94,16 @@ def measure(options: Options) -> dict[str, Any]:
 def with_bandwidths(result: Mapping[str, Any]) -> dict[str, Any]:
     """The workers' result, and the bandwidths of each row in GB/s (10^9 bytes a second)."""
     share = 2 * (result["workers"] - 1) / result["workers"]
-    rows = []
-    for row in result["rows"]:
-        speed = row["bytes"] / row["milliseconds"] / 1e6
-        rows.append(
-            {
-                **row,
-                "algorithm_bandwidth": speed,
-                "bus_bandwidth": speed * share,
-                # A wrong sum ends the measurement; no row is left of it.
-                "correct": True,
-            }
-        )
+    rows = [
+        {
+            **row,
+            "algorithm_bandwidth": (speed := row["bytes"] / row["milliseconds"] / 1e6),
+            "bus_bandwidth": speed * share,
+            # A wrong sum ends the measurement; no row is left of it.
+            "correct": True,
+        }
+        for row in result["rows"]
+    ]
     return {"schema_version": 1, **result, "rows": rows}
 
 
@@ -116,14 +118,10 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
         f"{'size':>9}  {'algorithm':<{wide}} {'median ms':>11} {'least':>10} {'most':>10}"
         f" {'algorithm':>10} {'bus':>8}  sum",
     ]
-    fastest = {
-        row["bytes"]: min(
-            (other["milliseconds"], other["algorithm"])
-            for other in result["rows"]
-            if other["bytes"] == row["bytes"]
-        )[1]
-        for row in result["rows"]
-    }
+    slower_first = sorted(
+        result["rows"], key=lambda row: (row["milliseconds"], row["algorithm"]), reverse=True
+    )
+    fastest = {row["bytes"]: row["algorithm"] for row in slower_first}
     before = None
     for row in result["rows"]:
         size = "" if row["bytes"] == before else format_size(row["bytes"])
@@ -134,23 +132,37 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
             f" {row['least']:>10.3f} {row['most']:>10.3f} {row['algorithm_bandwidth']:>10.3f}"
             f" {row['bus_bandwidth']:>8.3f}  {'ok' if row['correct'] else 'WRONG'}"
         )
-    entries = ", ".join(result["tuning"])
     return [
         *lines,
         "",
-        f"tuned: {entries}",
+        f"tuned: {', '.join(result['tuning'])}",
         f"hybrid threshold: {result['hybrid_threshold']} bytes",
     ]
+
+
+def chart(result: Mapping[str, Any]) -> str:
+    """Bus bandwidth by size, a line for each algorithm, as SVG."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for row in result["rows"]:
+        lines.setdefault(row["algorithm"], []).append((row["bytes"], row["bus_bandwidth"]))
+    return log_chart(
+        f"All-reduce, {result['workers']} workers ({result['backend']}, {result['device']})",
+        "size of the tensor",
+        "bus bandwidth, GB/s",
+        lines,
+        {row["bytes"]: format_size(row["bytes"]) for row in result["rows"]},
+    )
 
 
 def _plan(options: Options) -> tuple[dict[str, Any], int]:
     if installed_version("torch") is None:
         raise FourminError("measuring needs torch, not installed here", "",
                            "pip install 'fourmin[train]'")  # fmt: skip
+    for name, known in _KNOWN.items():
+        if (value := getattr(options, name)) not in known:
+            raise FourminError(f"--{name} {value} is not known", next_step=list_names(known))
     gpus = usable_gpus()
     device = options.device if options.device != "auto" else ("cuda" if gpus else "cpu")
-    if device not in ("cpu", "cuda"):
-        raise FourminError(f"--device {device} is not known", next_step="auto, cpu or cuda")
     most = gpus if device == "cuda" else len(os.sched_getaffinity(0))
     workers = options.workers or most
     if device == "cuda" and workers > gpus:
@@ -162,18 +174,9 @@ def _plan(options: Options) -> tuple[dict[str, Any], int]:
     check_group_size(options.group_size, workers, workers)
     if options.iterations < 1:
         raise FourminError(f"--iterations {options.iterations}: at least 1 is needed")
-    if options.dtype not in ("float32", "float16", "bfloat16"):
-        raise FourminError(f"--dtype {options.dtype} is not known",
-                           next_step="float32, float16 or bfloat16")  # fmt: skip
     measured = sizes(options.max_size, options.factor)
-    plan = {
-        "sizes": measured,
-        "device": device,
-        "group_size": options.group_size,
-        "dtype": options.dtype,
-        "iterations": options.iterations,
-        "seconds": options.seconds,
-    }
+    same = ("group_size", "dtype", "iterations", "seconds")
+    plan = {name: getattr(options, name) for name in same} | {"sizes": measured, "device": device}
     if device == "cpu":
         _check_memory(measured[-1], workers)
     return plan, workers

@@ -156,6 +156,57 @@ def data(
     )
 
 
+@app.command()
+def allreduce(
+    max_size: Annotated[str, typer.Option(metavar="SIZE", help="Largest tensor.")] = "1GiB",
+    factor: Annotated[int, typer.Option(help="From one size to the next; the first is 1 KiB.")] = 4,
+    iterations: Annotated[int, typer.Option(help="Samples of each size and algorithm.")] = 20,
+    seconds: Annotated[
+        float,
+        typer.Option(help="Fewer samples where a size would last longer; each is measured twice."),
+    ] = 20.0,
+    procs: Annotated[int, typer.Option(help="Processes; 0: one for each GPU or core.")] = 0,
+    group_size: Annotated[
+        int, typer.Option(help="Processes in a group of the hierarchy; 0: all of them.")
+    ] = 0,
+    device: Device = "auto",
+    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write JSON, for `fourmin run --tuning FILE`."),
+    ] = None,
+    chart: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write an SVG chart; with --output: beside it."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+) -> None:
+    """Time every all-reduce algorithm by size, and make the table of `tuned`.
+
+    Times, bandwidths as nccl-tests define them, and sums that are checked before each sample.
+    """
+    from fourmin.base.files import ensure_writable_folder, json_bytes
+    from fourmin.bench import allreduce as bench
+    from fourmin.cli.output import stdout
+
+    if output is not None and chart is None:
+        chart = output.with_suffix(".svg")
+    written = [path for path in (output, chart) if path is not None]
+    for path in written:
+        ensure_writable_folder(path.parent, "folder of the measurement")
+    size = bench.parse_size(max_size)
+    result = bench.measure(
+        bench.Options(size, factor, iterations, seconds, procs, group_size, device, dtype)
+    )
+    if output is not None:
+        output.write_bytes(json_bytes(result))
+    if chart is not None:
+        chart.write_text(bench.chart(result), encoding="utf-8")
+    lines = [*bench.table_lines(result), *(f"written: {path}" for path in written)]
+    for line in [json.dumps(result)] if as_json else lines:
+        stdout().print(line)
+
+
 def _measure(name: str, as_json: bool, **options: Any) -> None:
     """Print what the microbenchmark of a name finds. Raises FourminError where torch is missing."""
     from fourmin.cli.output import stderr

@@ -12,7 +12,6 @@ from fourmin import __version__
 from fourmin.base.errors import INTERRUPTED, FourminError
 from fourmin.cli import (
     audit_command,
-    bench_allreduce_command,
     bench_command,
     campaign_commands,
     data_command,
@@ -45,7 +44,6 @@ app.command("audit")(audit_command.audit)
 app.command("doctor")(doctor_command.doctor)
 app.command("estimate")(estimate_command.estimate)
 app.add_typer(data_command.app, name="data")
-bench_command.app.command("allreduce")(bench_allreduce_command.allreduce)
 app.add_typer(bench_command.app, name="bench")
 
 

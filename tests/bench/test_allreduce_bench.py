@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -23,7 +22,7 @@ from fourmin.bench.allreduce import (
     table_lines,
     with_bandwidths,
 )
-from fourmin.cli.bench_allreduce_command import allreduce
+from fourmin.cli.bench_command import app
 from fourmin.recipe.allreduces import NAMES
 from fourmin.recipe.tuning import load_tuning
 from fourmin.report.charts.lines import HEIGHT, WIDTH, log_chart
@@ -149,12 +148,10 @@ def test_a_chart_without_positive_points_is_refused(lines: dict[str, Any]) -> No
 
 @pytest.mark.slow
 def test_a_small_measurement_from_the_command_line(tmp_path: Path) -> None:
-    app = typer.Typer()
-    app.command()(allreduce)
     output = tmp_path / "out" / "tuning.json"
     done = CliRunner().invoke(
         app,
-        ["--device", "cpu", "--procs", "2", "--max-size", "64KiB", "--factor", "8",
+        ["allreduce", "--device", "cpu", "--procs", "2", "--max-size", "64KiB", "--factor", "8",
          "--iterations", "3", "--seconds", "1", "--output", str(output), "--json"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
