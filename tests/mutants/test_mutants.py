@@ -7,6 +7,7 @@ gone would kill nothing, and nobody would see it.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import shutil
 import subprocess
@@ -32,17 +33,26 @@ def functions_of(path: Path) -> dict[str, str]:
     }
 
 
+def fixtures_of(code: str) -> set[str]:
+    """The ids of a rule's failing fixtures, the only cases that mutants name."""
+    cases = json.loads((ROOT / f"tests/rules/fixtures/{code}.json").read_text())["failing"]
+    return {f"{code}-{case['why'].replace(' ', '-')}" for case in cases}
+
+
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_mutant_can_be_planted_and_its_test_is_there(mutant: Mutant) -> None:
     text = (ROOT / "fourmin" / mutant.file).read_text()
     assert text.count(mutant.old) == 1, f"{mutant.file} no longer holds {mutant.old!r} once"
     planted = ast.parse(text.replace(mutant.old, mutant.new))
     assert ast.dump(planted) != ast.dump(ast.parse(text)), "it changes nothing"
-    file, _, rest = mutant.test.partition("::")
-    marks = functions_of(ROOT / file).get(rest.partition("[")[0])
+    file, _, test = mutant.test.partition("::")
+    function, _, case = test.partition("[")
+    marks = functions_of(ROOT / file).get(function)
     assert marks is not None, f"no test {mutant.test}"
     assert "slow" not in marks
     assert "gpu" not in marks
+    if case:
+        assert case.rstrip("]") in fixtures_of(case[:6])
 
 
 def test_every_area_has_mutants() -> None:

@@ -32,6 +32,7 @@ ORACLE = (
     "::test_losses_of_the_first_steps_equal_an_independent_float64_computation"
 )
 RULE = "tests/rules/test_fixtures.py::test_failing_fixture_is_found"
+CLOCKS = "tests/rules/test_clocks.py::test_a_clock_that_runs_faster_than_the_other"
 EPOCHS = "tests/training/test_epochs.py::"
 OVERFLOW = (
     "tests/precision/test_precision.py"
@@ -280,21 +281,26 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
      "tests/rules/test_restarts.py::test_what_was_trained_again_counts_once_and_its_time_counts"),
     # The rules.
     ("a-wall-clock-that-may-be-set-back", "clock", "rules/clock.py",
-     "if abs(wall - monotonic) > DRIFT_MS", "if wall - monotonic > DRIFT_MS", RULE),
+     "if abs(wall - monotonic) > DRIFT_MS", "if wall - monotonic > DRIFT_MS", CLOCKS),
     ("clocks-compared-with-their-neighbours", "clock", "rules/clock.py",
-     "bounds[key] = first, sample", "bounds[key] = sample, sample", RULE),
+     "bounds[key] = first, sample", "bounds[key] = sample, sample", CLOCKS),
     ("a-log-of-before-its-intent", "clock", "rules/clock.py",
-     "if times[0] < intent.time_ms - skew:", "if False:", RULE),
+     "if times[0] < intent.time_ms - skew:", "if False:",
+     RULE + "[CLK004-the-log-begins-before-its-intent]"),
     ("an-accuracy-near-its-count", "rules", "rules/evaluation.py",
      "elif value is not None and value != correct / samples:",
-     "elif value is not None and abs(value - correct / samples) > 1:", RULE),
+     "elif value is not None and abs(value - correct / samples) > 1:",
+     RULE + "[EVA002-an-accuracy-that-was-not-counted]"),
     ("training-past-the-target", "rules", "rules/evaluation.py",
-     "for record in later[:1]:", "for record in later[:0]:", RULE),
+     "for record in later[:1]:", "for record in later[:0]:",
+     RULE + "[EVA003-training-past-the-target]"),
     ("short-epochs", "rules", "rules/data.py",
      "if not same(record.metadata.get(keys.SAMPLES_COUNT), expected):",
-     "if (number(record.metadata.get(keys.SAMPLES_COUNT)) or 0) > expected:", RULE),
+     "if (number(record.metadata.get(keys.SAMPLES_COUNT)) or 0) > expected:",
+     RULE + "[DAT004-a-short-epoch]"),
     ("a-seed-of-another-run", "rules", "rules/seeds.py",
-     "if not same(record.value, seed):", "if False:", RULE),
+     "if not same(record.value, seed):", "if False:",
+     RULE + "[SEE002-another-seed-in-the-log]"),
     ("a-waiver-for-every-campaign", "rules", "rules/waivers.py",
      "granted.get((finding.code, digest)) if within else None",
      "next((w for w in waivers if w.code == finding.code), None) if within else None",
