@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
@@ -24,6 +25,10 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 pytest_plugins = ["finished_runs"]
+
+# A busy machine is no fault of what is tested.
+hypothesis.settings.register_profile("fourmin", deadline=None)
+hypothesis.settings.load_profile("fourmin")
 
 
 @cache

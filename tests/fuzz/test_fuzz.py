@@ -29,6 +29,8 @@ from fourmin.rules.engine import check
 from fourmin.rules.foreign.check import check_foreign
 from fourmin.rules.render import FORMATS
 
+pytestmark = pytest.mark.untraced
+
 INPUTS = int(os.environ.get("FOURMIN_FUZZ_INPUTS", "5000"))
 FIRST_SEED = int(os.environ.get("FOURMIN_FUZZ_SEED", "0"))
 MEBIBYTE = 1024 * 1024

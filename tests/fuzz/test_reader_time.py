@@ -11,13 +11,14 @@ from speed import SECOND, effort
 from fourmin.log.reader import read_log
 from fourmin.log.timeline import Timeline
 
+pytestmark = pytest.mark.untraced
+
 RECORD = (
     b':::MLLOG {"namespace": "", "time_ms": 1700000000000, "event_type": "POINT_IN_TIME", '
     b'"key": "seed", "value": %s, "metadata": {"file": "train.py", "lineno": 7}}'
 )
 
 
-@pytest.mark.untraced
 @pytest.mark.parametrize(
     "piece",
     [b":::MLLOG {", b':::MLLOG {"', b":::MLLOG ", b":::ML", b"[", b'"', b"\r", b"\n", b"\xe9", b":",

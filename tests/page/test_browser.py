@@ -34,7 +34,10 @@ CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome")
      if (found := shutil.which(name))), None
 )  # fmt: skip
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+pytestmark = [
+    pytest.mark.untraced,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CORPUS = Path(os.environ.get("FOURMIN_CORPUS", REPOSITORY.parent / "shared" / "corpus"))
