@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -69,31 +69,43 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_tests(package_parent: Path, *tests: str) -> subprocess.CompletedProcess[str]:
-    """Tests of this checkout on a copy of the package, in a process of their own."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
-         f"--basetemp={package_parent / 'temporary'}", *(str(ROOT / test) for test in tests)],
-        cwd=package_parent,
-        env={**os.environ, "PYTHONPATH": str(package_parent), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )  # fmt: skip
+RunTests = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def run_tests() -> Iterator[RunTests]:
+    """`run_tests(folder, *tests)`: pytest's exit code and output, on the folder's package."""
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "tests/support/forked_pytest.py")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as forking:  # fmt: skip
+
+        def run(folder: Path, *tests: str) -> tuple[int, str]:
+            assert forking.stdin is not None
+            assert forking.stdout is not None
+            named = [str(ROOT / test) for test in tests]
+            forking.stdin.write(json.dumps({"folder": str(folder), "tests": named}) + "\n")
+            forking.stdin.flush()
+            code = int(forking.stdout.readline())
+            return code, (folder / "output.txt").read_text(errors="replace")
+
+        yield run
+        forking.communicate()
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_its_test_kills_the_mutant(mutant: Mutant, copy: Path) -> None:
+def test_its_test_kills_the_mutant(mutant: Mutant, copy: Path, run_tests: RunTests) -> None:
     source = copy / "fourmin" / mutant.file
     source.write_text(source.read_text().replace(mutant.old, mutant.new))
-    outcome = run_tests(copy, mutant.test)
+    code, output = run_tests(copy, mutant.test)
     # 1 is a failed test; anything else says that no test was run.
-    assert outcome.returncode == 1, outcome.stdout + outcome.stderr
+    assert code == 1, output
 
 
 @pytest.mark.slow
-def test_the_untouched_copy_passes(copy: Path) -> None:
-    outcome = run_tests(copy, *sorted({mutant.test for mutant in MUTANTS}))
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+@pytest.mark.timeout(1800)
+def test_the_untouched_copy_passes(copy: Path, run_tests: RunTests) -> None:
+    code, output = run_tests(copy, *sorted({mutant.test for mutant in MUTANTS}))
+    assert code == 0, output
