@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from finished_runs import FinishedRun
 from processes import PRACTICE, SHORT, fourmin
+
+from fourmin.cli.main import main
 
 HALF = [*PRACTICE, "--max-steps", "24", "--runs", "1", "--json", "--set", "gradient_dtype=bf16",
         "--set", "decoded_cache=2"]  # fmt: skip
@@ -88,14 +91,24 @@ def test_half_precision_gradients_send_half_the_bytes_and_images_may_be_cached(
     ],
 )
 def test_wrong_usage_is_one_clear_message(
-    tmp_path: Path, arguments: list[str], message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
 ) -> None:
-    process = fourmin("run", *arguments, "--results-dir", str(tmp_path / "r"), state=tmp_path)
-    assert process.returncode == 2
-    assert message in process.stderr
-    assert process.stderr.startswith("error: ")
-    assert "Traceback" not in process.stderr
-    assert len(process.stderr.splitlines()) < 24
+    """In this process: it ends before anything has begun."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    results = ["--results-dir", str(tmp_path / "r")]
+    monkeypatch.setattr(sys, "argv", ["fourmin", "run", *arguments, *results])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.startswith("error: ")
+    assert "Traceback" not in errors
+    assert len(errors.splitlines()) < 24
     assert not list((tmp_path / "r").glob("*")) if (tmp_path / "r").exists() else True
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from processes import PRACTICE, fourmin, kinds, running, wait_until_gone
 
+ALONE = [*PRACTICE, "--procs-per-node", "1"]
+"""A single worker: nothing here is about its peers."""
+
 
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
@@ -17,7 +20,7 @@ from processes import PRACTICE, fourmin, kinds, running, wait_until_gone
 def test_an_interrupted_run_goes_on_with_its_clock_running(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    options = [*PRACTICE, "--runs", "2", "--max-steps", "30", "--results-dir", str(tmp_path)]
+    options = [*ALONE, "--runs", "2", "--max-steps", "30", "--results-dir", str(tmp_path)]
     with running(*options, state=tmp_path) as run:
         run.wait_for_training()
         workers = run.workers()
