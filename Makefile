@@ -5,14 +5,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 
-# Coverage is of the part that never imports torch; tracing these tests would only slow them.
-UNTRACED := $(addprefix tests/,cluster comm data fast fuzz models mutants optim page precision)
-
-# Whole runs, whose workers take both of two cores: beside each other they only get slower.
-RUNS := $(addprefix tests/,run training)
-
-# Files of tests run beside each other; those that bound a time (marker `alone`) come last.
-PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile
+# Files of tests beside each other, in the order that tests/conftest.py gives them.
+PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow fuzz bench-validate bench-two-hosts check format docs clean
@@ -33,11 +27,7 @@ demo: $(INSTALLED)  ## the main job: a campaign of 5 runs on this machine, check
 	$(BIN)/fourmin report $(RESULTS)
 
 test: $(INSTALLED)  ## the tests, without the slow ones
-	$(BIN)/pytest $(PARALLEL) -m 'not slow and not alone' $(addprefix --ignore=,$(UNTRACED) $(RUNS)) \
-		--cov --cov-report=term --cov-fail-under=90
-	$(BIN)/pytest $(PARALLEL) -m 'not slow and not alone' $(UNTRACED)
-	$(BIN)/pytest -m 'not slow' $(RUNS)
-	$(BIN)/pytest -m 'alone and not slow' $(addprefix --ignore=,$(RUNS))
+	$(BIN)/pytest $(PARALLEL) -m 'not slow' --cov --cov-report=term --cov-fail-under=90
 
 test-slow: $(INSTALLED)  ## the slow tests alone
 	$(BIN)/pytest -m slow

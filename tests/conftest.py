@@ -1,8 +1,68 @@
-"""Makes tests/support importable for every test, in importlib mode."""
+"""What holds for every test: where its helpers are, when its turn is, and what coverage follows.
+
+All of it follows from the tests themselves, so that a new file or folder needs no word elsewhere:
+
+- Tests that start whole runs (with the helpers of `processes`) come first, since they are the
+  longest: beside them the other workers of pytest-xdist do all the rest.
+- A test whose module imports torch or the training wing, or that is marked `untraced`, is not
+  traced: coverage is of the part that never imports torch, and tracing takes time.
+"""
 
 from __future__ import annotations
 
+import ast
+import os
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import hypothesis
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+# Tests run beside each other: one thread for each.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+pytest_plugins = ["finished_runs"]
+
+# A busy machine is no fault of what is tested.
+hypothesis.settings.register_profile("fourmin", deadline=None)
+hypothesis.settings.load_profile("fourmin")
+
+
+@cache
+def _imports(path: Path) -> set[str]:
+    """What a file imports, wherever the import stands."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.add(node.module or "")
+    return found
+
+
+def _takes(item: pytest.Item, *modules: str) -> bool:
+    """Whether the item's file imports one of these modules, or one below them."""
+    starts = tuple(f"{name}." for name in modules)
+    return any(name in modules or name.startswith(starts) for name in _imports(item.path))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not _takes(item, "processes"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Stops the tracer, where there is one, while a test runs that is not traced."""
+    coverage = sys.modules.get("coverage")
+    tracer = None if coverage is None else coverage.Coverage.current()
+    untraced = item.get_closest_marker("untraced") or _takes(item, "torch", "fourmin.training")
+    if tracer is None or not untraced:
+        return (yield)
+    tracer.stop()
+    try:
+        return (yield)
+    finally:
+        tracer.start()

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from durability import recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,6 +59,25 @@ def test_a_write_replaces_the_whole_file(tmp_path: Path) -> None:
     write_durably(path, b"new")
     assert path.read_bytes() == b"new"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_is_on_the_disk_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = recorded(monkeypatch)
+    write_durably(tmp_path / "file", b"12345")
+    assert told == ["sync .file.tmp 5", ".file.tmp -> file", f"sync {tmp_path.name}/"]
+
+
+def test_a_line_is_on_the_disk_when_append_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger"
+    path.write_bytes(b"one\ntw")
+    told = recorded(monkeypatch)
+    drop_torn_line(path)
+    append_line(path, b"two")
+    assert told == ["sync ledger 4", "sync ledger 8"]
 
 
 def test_lines_are_appended_and_a_torn_one_is_dropped(tmp_path: Path) -> None:

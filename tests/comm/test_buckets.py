@@ -29,6 +29,11 @@ def test_a_tail_may_be_exactly_as_large_as_allowed() -> None:
     assert partition([TAIL + 1, 2 * MIB], 4 * MIB) == [[1, 0]]
 
 
+def test_the_tail_is_no_larger_than_allowed_as_a_whole() -> None:
+    sizes = [TAIL // 2, TAIL // 2, 1, 2 * MIB]
+    assert partition(sizes, 4 * MIB) == [[3, 2], [1, 0]]
+
+
 @given(
     sizes=st.lists(st.integers(0, 3 * MIB), max_size=30),
     threshold=st.integers(0, 8 * MIB),

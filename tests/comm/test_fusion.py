@@ -317,6 +317,29 @@ def test_the_first_bucket_is_reduced_before_backward_ends(
     assert seen == [overlap]
 
 
+def test_a_bucket_is_sent_when_all_of_it_is_there(reducer_for: MakeReducer) -> None:
+    """What is sent is what backward made: no gradient is still missing, none is of before."""
+    sent: list[Tensor] = []
+
+    class Copying(Recorder):
+        def all_reduce(self, tensor: Tensor) -> None:
+            sent.append(tensor.clone())
+            super().all_reduce(tensor)
+
+    model = make_model()
+    reducer = reducer_for(model, threshold_bytes=64, all_reduce=Copying())
+    assert any(len(bucket.slots) > 1 for bucket in reducer.buckets)
+    for step in range(2):
+        reducer.zero_()
+        backward(model, EVERYTHING)
+        reducer.finish()
+        made = sent[step * len(reducer.buckets) :]
+        assert len(made) == len(reducer.buckets)
+        for bucket, copy in zip(reducer.buckets, made, strict=True):
+            # Two ranks with the same gradients: their mean is what each of them had.
+            assert torch.equal(bucket.flat, copy)
+
+
 def test_counters_and_exposed_time(reducer_for: MakeReducer) -> None:
     model = make_model()
     reducer = reducer_for(model, threshold_bytes=1 << 20)

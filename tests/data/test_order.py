@@ -151,6 +151,17 @@ def test_randoms_of_a_few_samples_are_those_of_all(seed, epoch, n, k, data):
     assert np.array_equal(augmentation_randoms_of(seed, epoch, indices, k), everything[indices])
 
 
+def test_crops_and_order_come_from_streams_of_their_own():
+    def words(seed, stream, epoch, count):
+        key = np.array([seed, stream], dtype=np.uint64)
+        return np.random.Philox(key=key, counter=[0, 0, 0, epoch]).random_raw(count)
+
+    order = np.argsort(words(9, 1, 4, 50), kind="stable")
+    assert np.array_equal(epoch_permutation(9, 4, 50), order)
+    upper = (words(9, 2, 4, 50 * 4) >> np.uint64(11)) * 2.0**-53
+    assert np.array_equal(augmentation_randoms(9, 4, 50, 2), upper.reshape(50, 4)[:, :2])
+
+
 def test_randoms_are_uniform_and_new_in_each_epoch():
     randoms = augmentation_randoms(5, 0, 4000, 3)
     assert np.abs(randoms.mean(axis=0) - 0.5).max() < 0.02

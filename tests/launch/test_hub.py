@@ -138,15 +138,16 @@ def test_an_agent_that_dies_without_a_word_names_its_node(nodes: Nodes, job: Job
     run.kill([])
 
 
-@pytest.mark.alone
-def test_a_killed_node_is_named_at_once_and_leaves_no_worker(nodes: Nodes, job: Job) -> None:
+def test_a_killed_node_is_named_at_once_and_leaves_no_worker(
+    nodes: Nodes, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The broken line tells: nobody waits for a silence.
+    monkeypatch.setattr(hub_module, "SILENCE_SECONDS", 3600.0)
     hub = nodes.both()
     run = hub.start(replace(job, submitter="sleep"))
     worker = next(m for m in iter(lambda: until(run, "hello"), None) if m.rank == 1)
-    began = time.monotonic()
     nodes.processes[1].kill()
     message = until(run, "node-lost")
-    assert time.monotonic() - began < 2
     assert message.node == "n2"
     wait_for(lambda: not Path(f"/proc/{worker.pid}").exists())
     run.kill([])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from campaign_factory import Clock, Story, _deterministic, _plan, make_campaign
+from durability import recorded
 
 from fourmin.base.canonical import sha256_hex
 from fourmin.base.errors import FourminError
@@ -91,6 +92,35 @@ def test_a_kill_between_keeping_a_log_and_recording_it(campaign: Campaign) -> No
     campaign.intend(slot)
     assert campaign.entries[-1].data["earlier_events_sha256"] == sha256_hex(b"first\n")
     assert _errors(campaign.folder) == []
+
+
+def test_what_the_ledger_vouches_for_is_written_then_recorded_then_named(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot = campaign.slots()[0]
+    attempt = campaign.intend(slot)
+    folder = campaign.run_folder(1)
+    (folder / "events.log").write_bytes(b"what happened\n")
+
+    def ledger() -> str:
+        return f"sync ledger.jsonl {(campaign.folder / 'ledger.jsonl').stat().st_size}"
+
+    told = recorded(monkeypatch)
+    campaign.start(slot, attempt)
+    assert told == [ledger()], "the start is durable before the first batch is read"
+    told.clear()
+    result = json_bytes({"run": 1})
+    campaign.finish(slot, attempt, "converged", {"run": 1})
+    assert told == [
+        f"sync .result.json.pending.tmp {len(result)}",
+        ".result.json.pending.tmp -> result.json.pending",
+        "sync run-1/",
+        ledger(),
+        "result.json.pending -> result.json",
+        "sync run-1/",
+    ]
+    assert campaign.entries[-1].data["events_sha256"] == sha256_hex(b"what happened\n")
+    assert campaign.entries[-1].data["result_sha256"] == sha256_hex(result)
 
 
 def _finished(folder: Path) -> Path:

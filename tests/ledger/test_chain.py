@@ -77,6 +77,34 @@ def test_a_dropped_line(at: int) -> None:
     assert _kinds(b"".join(lines)) == {"chain"}
 
 
+def _problems(lines: list[bytes]) -> list[tuple[str, int]]:
+    found = parse(b"".join(line + b"\n" for line in lines))[1]
+    return [(problem.kind, problem.line) for problem in found]
+
+
+def test_a_line_written_anew_with_its_own_hash_shows_in_the_next() -> None:
+    first, _, third = THREE.splitlines()
+    forged = encode(1, "run-intent", 2, hashlib.sha256(first).hexdigest(), {"forged": 1})
+    assert _problems([first, forged, third]) == [("chain", 3)]
+    assert _problems([first, forged]) == [], "the last line is guarded by who quotes the head"
+
+
+@pytest.mark.parametrize("index", [0, 2, 7])
+def test_a_line_that_counts_wrong(index: int) -> None:
+    first = THREE.splitlines()[0]
+    wrong = encode(index, "run-intent", 2, hashlib.sha256(first).hexdigest(), {})
+    third = encode(2, "run-start", 3, hashlib.sha256(wrong).hexdigest(), {})
+    assert _problems([first, wrong, third]) == [("chain", 2)]
+
+
+def test_the_chain_goes_over_raw_bytes() -> None:
+    """A line that means the same but is spelt otherwise is another line."""
+    first, second, third = THREE.splitlines()
+    spelt = second.replace(b'"index":1', b'"index": 1')
+    assert ("canonical", 2) in _problems([first, spelt, third])
+    assert ("chain", 3) in _problems([first, spelt, third])
+
+
 def test_swapped_and_doubled_lines() -> None:
     one, two, three = THREE.splitlines(keepends=True)
     assert _kinds(one + three + two) == {"chain"}

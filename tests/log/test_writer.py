@@ -6,9 +6,11 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from durability import recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,6 +91,31 @@ def test_event_types_caller_and_clocks(tmp_path: Path) -> None:
     here = [record.metadata["lineno"] for record in records]
     assert here == list(range(here[0], here[0] + 3))  # type: ignore[arg-type]
     assert records[0].metadata["file"] == "test_writer.py"
+
+
+def test_the_clocks_are_the_wall_and_one_that_nobody_sets(tmp_path: Path) -> None:
+    before = time.time_ns(), time.monotonic_ns()
+    with EventLogWriter(tmp_path / "events.log") as log:
+        log.point("seed", 1)
+    (record,) = read_log(tmp_path / "events.log").records
+    for first, told, clock in (
+        (before[0], record.time_ms, time.time_ns),
+        (before[1], record.metadata["monotonic_ms"], time.monotonic_ns),
+    ):
+        assert first // 1_000_000 <= told <= clock() // 1_000_000  # type: ignore[operator]
+
+
+def test_a_log_is_on_the_disk_when_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = recorded(monkeypatch)
+    log = EventLogWriter(tmp_path / "events.log")
+    assert told == [f"sync {tmp_path.name}/"], "its name"
+    log.point("seed", 1)
+    size = (tmp_path / "events.log").stat().st_size
+    log.sync()
+    log.close()
+    assert told[1:] == [f"sync events.log {size}"] * 2
 
 
 def test_the_file_of_a_caller_in_the_package_is_relative(tmp_path: Path) -> None:
@@ -201,7 +228,6 @@ def test_a_kill_leaves_whole_lines(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", code, str(path)],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"

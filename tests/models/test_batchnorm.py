@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,12 +39,9 @@ def launch(directory, world, span, device):
     }
     torch.save(inputs, directory / "inputs.pt")
     script = Path(__file__).with_name("bn_span_worker.py")
-    root = str(Path(__file__).parents[2])
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": root}
     processes = [
         subprocess.Popen(
             [sys.executable, str(script), str(rank), str(world), str(span), str(directory), device],
-            env=environment,
             stderr=subprocess.PIPE,
             text=True,
         )

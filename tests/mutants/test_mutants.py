@@ -1,159 +1,111 @@
-"""Faults that accuracy does not reveal, each planted in a copy of the package and killed by name.
+"""Faults planted in a copy of the package, each killed by the test that is named beside it.
 
-A tiny benchmark converges with almost any training code, so these tests ask of the tests what
-they ask of the code: each mutant must make the test beside it fail, and the untouched copy must
-pass them all.
+What every test of the suite checks is that they can be planted at all: a mutant whose text has
+gone would kill nothing, and nobody would see it.
 """
 
 from __future__ import annotations
 
-import os
+import ast
+import json
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from mutants import AREAS, MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
-
-ORACLE = (
-    "tests/training/test_step_oracle.py"
-    "::test_losses_of_the_first_steps_equal_an_independent_float64_computation"
-)
-
-MUTANTS = {
-    "no-trust-ratio": (
-        "training/optim/lars.py",
-        'if group["adapt"] else group["lr"]',
-        'if False else group["lr"]',
-        "tests/optim/test_lars.py::test_many_steps_against_the_formula",
-    ),
-    "constant-trust-ratio": (
-        "training/optim/lars.py",
-        "torch.where(adapted, ratios, 1.0) * lr",
-        "torch.where(adapted, ratios * 0 + 0.01, 1.0) * lr",
-        "tests/optim/test_lars.py::test_many_steps_against_the_formula",
-    ),
-    "sum-instead-of-mean": (
-        "training/comm/fusion.py",
-        "flat.mul_(1.0 / world_size)",
-        "flat.mul_(1.0)",
-        "tests/comm/test_fusion.py::test_mean_is_not_the_sum_nor_the_own_value",
-    ),
-    "identity-instead-of-all-reduce": (
-        "training/comm/ring.py",
-        "require_flat(tensor)",
-        "return",
-        "tests/comm/test_all_reduce.py::test_flat_algorithms",
-    ),
-    "ranks-given-the-same-shard": (
-        "training/data/order.py",
-        "start = step * global_batch_size + rank * share",
-        "start = step * global_batch_size",
-        "tests/data/test_order.py::test_ranks_get_disjoint_shares_that_make_the_global_batch",
-    ),
-    "no-reshuffling": (
-        "training/data/order.py",
-        "np.argsort(_stream(seed, ORDER_STREAM, epoch)",
-        "np.argsort(_stream(seed, ORDER_STREAM, 1)",
-        "tests/data/test_order.py::test_each_epoch_is_shuffled_anew",
-    ),
-    "lars-on-batch-normalization": (
-        "training/optim/build.py",
-        '"adapt": all_alike',
-        '"adapt": True',
-        "tests/optim/test_optimizer_build.py::test_lars_groups",
-    ),
-    "weight-decay-on-batch-normalization": (
-        "training/optim/build.py",
-        '"weight_decay": decay if all_alike else 0.0',
-        '"weight_decay": decay',
-        "tests/optim/test_optimizer_build.py::test_lars_groups",
-    ),
-    "evaluation-over-a-padded-set": (
-        "training/evaluate.py",
-        "if counted != expected:",
-        "if counted < expected:",
-        "tests/training/test_evaluate.py"
-        "::test_a_padded_set_is_refused_and_never_divides_the_accuracy",
-    ),
-    "evaluation-divided-by-a-padded-count": (
-        "training/evaluate.py",
-        "totals[1] += batch.labels.numel()",
-        "totals[1] += -(-batch.labels.numel() // 8) * 8",
-        "tests/training/test_evaluate.py::test_every_image_counts_once_with_a_smaller_last_batch",
-    ),
-    "labels-off-by-one": (
-        "training/data/loader.py",
-        'labels, widths, heights = (column[indices] for column in self._arrays["train"])',
-        'labels, widths, heights = (column[indices] for column in self._arrays["train"])'
-        "; labels = (labels + 1) % 10",
-        "tests/data/test_loaders.py::test_labels_are_the_class_folder_of_the_index",
-    ),
-    "the-same-shard-in-a-real-run": (
-        "training/session.py",
-        "rank=self._place.rank,\n            world_size",
-        "rank=0,\n            world_size",
-        ORACLE,
-    ),
-    "no-all-reduce-in-a-real-run": (
-        "training/comm/fusion.py",
-        "all_reduce.all_reduce(flat)",
-        "pass",
-        ORACLE,
-    ),
-    "a-sum-in-a-real-run": (
-        "training/comm/fusion.py",
-        "flat.mul_(1.0 / world_size)",
-        "flat.mul_(1.0)",
-        ORACLE,
-    ),
-    "a-late-learning-rate": (
-        "training/step.py",
-        "self._schedule(self.performed)",
-        "self._schedule(self.performed + 1)",
-        ORACLE,
-    ),
-}
-
-# Each is run in a process of its own, with the mutated package first on the path.
-pytestmark = pytest.mark.slow
+FEWEST = 30
 
 
-def run_test(package_parent: Path, test: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(ROOT / test)],
-        cwd=package_parent,
-        env={**os.environ, "PYTHONPATH": str(package_parent), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+@cache
+def functions_of(path: Path) -> dict[str, str]:
+    """The test functions of a file, each with its decorators as text."""
+    return {
+        node.name: " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def fixtures_of(code: str) -> set[str]:
+    """The ids of a rule's failing fixtures, the only cases that mutants name."""
+    cases = json.loads((ROOT / f"tests/rules/fixtures/{code}.json").read_text())["failing"]
+    return {f"{code}-{case['why'].replace(' ', '-')}" for case in cases}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_can_be_planted_and_its_test_is_there(mutant: Mutant) -> None:
+    text = (ROOT / "fourmin" / mutant.file).read_text()
+    assert text.count(mutant.old) == 1, f"{mutant.file} no longer holds {mutant.old!r} once"
+    planted = ast.parse(text.replace(mutant.old, mutant.new))
+    assert ast.dump(planted) != ast.dump(ast.parse(text)), "it changes nothing"
+    file, _, test = mutant.test.partition("::")
+    function, _, case = test.partition("[")
+    marks = functions_of(ROOT / file).get(function)
+    assert marks is not None, f"no test {mutant.test}"
+    assert "slow" not in marks
+    assert "gpu" not in marks
+    if case:
+        assert case.rstrip("]") in fixtures_of(case[:6])
+
+
+def test_every_area_has_mutants() -> None:
+    assert len(MUTANTS) >= FEWEST
+    assert {mutant.area for mutant in MUTANTS} == AREAS
+    assert [name for name, count in Counter(m.name for m in MUTANTS).items() if count > 1] == []
 
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    shutil.copytree(
-        ROOT / "fourmin", tmp_path / "fourmin", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    """The package, its compiled modules with it: only what is changed is compiled anew."""
+    shutil.copytree(ROOT / "fourmin", tmp_path / "fourmin")
     shutil.copytree(ROOT / "rules", tmp_path / "rules")
     return tmp_path
 
 
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_named_test_kills_the_mutant(name: str, copy: Path) -> None:
-    file, old, new, test = MUTANTS[name]
-    source = copy / "fourmin" / file
-    text = source.read_text()
-    assert text.count(old) == 1, f"{file} no longer holds {old!r} once"
-    source.write_text(text.replace(old, new))
-    outcome = run_test(copy, test)
-    assert outcome.returncode == 1, outcome.stdout + outcome.stderr
+RunTests = Callable[..., tuple[int, str]]
 
 
-@pytest.mark.parametrize("test", sorted({mutant[3] for mutant in MUTANTS.values()}))
-def test_the_untouched_copy_passes(test: str, copy: Path) -> None:
-    outcome = run_test(copy, test)
-    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+@pytest.fixture(scope="module")
+def run_tests() -> Iterator[RunTests]:
+    """`run_tests(folder, *tests)`: pytest's exit code and output, on the folder's package."""
+    with subprocess.Popen(
+        [sys.executable, str(ROOT / "tests/support/forked_pytest.py")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as forking:  # fmt: skip
+
+        def run(folder: Path, *tests: str) -> tuple[int, str]:
+            assert forking.stdin is not None
+            assert forking.stdout is not None
+            named = [str(ROOT / test) for test in tests]
+            forking.stdin.write(json.dumps({"folder": str(folder), "tests": named}) + "\n")
+            forking.stdin.flush()
+            code = int(forking.stdout.readline())
+            return code, (folder / "output.txt").read_text(errors="replace")
+
+        yield run
+        forking.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_its_test_kills_the_mutant(mutant: Mutant, copy: Path, run_tests: RunTests) -> None:
+    source = copy / "fourmin" / mutant.file
+    source.write_text(source.read_text().replace(mutant.old, mutant.new))
+    code, output = run_tests(copy, mutant.test)
+    # 1 is a failed test; anything else says that no test was run.
+    assert code == 1, output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_untouched_copy_passes(copy: Path, run_tests: RunTests) -> None:
+    code, output = run_tests(copy, *sorted({mutant.test for mutant in MUTANTS}))
+    assert code == 0, output

@@ -34,13 +34,25 @@ CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome")
      if (found := shutil.which(name))), None
 )  # fmt: skip
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
+pytestmark = [
+    pytest.mark.untraced,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium"),
+]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CORPUS = Path(os.environ.get("FOURMIN_CORPUS", REPOSITORY.parent / "shared" / "corpus"))
 ROUNDS = ("v2.1", "v4.0")
 SETS = 300
 SECONDS = 2.0
+"""Of a fast machine, which takes `UNIT_SECONDS` for the `UNIT` that is measured beside the page."""
+UNIT_SECONDS = 0.05
+UNIT = """(() => {
+    const began = performance.now()
+    let total = 0
+    for (let i = 0; i < 5e7; i++) total = (total + i) % 1000003
+    return (performance.now() - began) / 1000 + (total < 0)
+})()"""
+TRIES = 5
 MOST_BYTES = 6 * 1024 * 1024
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[2J\u202e=1+1"
 VISIBLE = "</script><img src=x onerror=alert(1)>\\x1b[2J\\u202e=1+1"
@@ -181,24 +193,22 @@ class Visit:
         ]
 
 
-@pytest.mark.alone
 def test_300_run_sets_open_in_two_seconds_and_ask_nobody(browser: Any, many: str) -> None:
     assert Path(many.removeprefix("file://")).stat().st_size <= MOST_BYTES
-    seconds = []
-    for _ in range(3):  # the best of three: other work on the machine is not the page's
+    times = []
+    for _ in range(TRIES):
         with Visit(browser, many) as visit:
             assert visit.tab.locator("#overview tbody tr").count() == SETS
             visit.drawn("#overview .canvas")
-            seconds.append(
-                visit.tab.evaluate(
-                    "performance.getEntriesByType('navigation')[0].loadEventEnd / 1000"
-                )
-            )
+            opened = "performance.getEntriesByType('navigation')[0].loadEventEnd / 1000"
+            times.append(visit.tab.evaluate(opened) * UNIT_SECONDS / visit.tab.evaluate(UNIT))
             visit.tab.mouse.wheel(0, 100_000)
             visit.tab.wait_for_timeout(200)
             assert visit.requests == [many]
             assert visit.troubles == []
-    assert min(seconds) < SECONDS
+        if times[-1] < SECONDS:
+            break
+    assert min(times) < SECONDS
 
 
 def test_300_run_sets_pass_axe(browser: Any, many: str) -> None:

@@ -22,6 +22,8 @@ from fourmin.report.collect import collect, collect_all
 from fourmin.report.group import compare
 from fourmin.report.model import Comparison, Result
 
+pytestmark = pytest.mark.untraced
+
 vl_convert = pytest.importorskip(
     "vl_convert", reason="no vl-convert-python: pip install '.[report]'"
 )

@@ -30,6 +30,8 @@ from fourmin.rules.registry import RULES
 from fourmin.rules.rule import Finding
 from fourmin.rules.verdict import Verdict
 
+pytestmark = pytest.mark.untraced
+
 pytest.importorskip("jinja2", reason="no jinja2: pip install '.[report]'")
 pytest.importorskip("vl_convert", reason="no vl-convert-python: pip install '.[report]'")
 

@@ -7,11 +7,15 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.optim import SGD
 
 from fourmin.base.errors import FourminError
+from fourmin.training.comm.fusion import GradientReducer
+from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.models import build_model
 from fourmin.training.optim import Lars
 from fourmin.training.precision import MAX_LOSS_SCALE, LossScaler, Precision
+from fourmin.training.step import EagerStep
 
 CPU = torch.device("cpu")
 
@@ -155,6 +159,52 @@ def test_scaled_step_equals_the_unscaled_one():
             optimizer.step()
         results.append(weight.detach())
     assert torch.equal(*results)
+
+
+class Overflowing(Precision):
+    """FP32's numbers, FP16's way with them: the gradients of some steps are not finite."""
+
+    def __init__(self, finite: list[bool]) -> None:
+        super().__init__("fp32", CPU)
+        self._finite = iter(finite)
+        self.told: list[bool] = []
+
+    def unscale_and_check(self, buffers):
+        return next(self._finite)
+
+    def update(self, finite):
+        self.told.append(finite)
+
+
+def test_a_step_that_overflowed_leaves_weights_momentum_and_schedule_as_they_were():
+    finite = [True, False, False, True]
+    precision = Overflowing(finite)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    optimizer = SGD(model.parameters(), lr=99.0, momentum=0.9)
+    reducer = GradientReducer(model.named_parameters(), NativeAllReduce(1), 1, 0)
+    asked = []
+
+    def schedule(step):
+        asked.append(step)
+        return 0.1 * (step + 1)
+
+    step = EagerStep(model, optimizer, reducer, precision, schedule, 0.0)
+    images, labels = torch.randn(4, 3, 2, 2), torch.tensor([0, 1, 2, 0])
+    for number, performs in enumerate(finite):
+        before = [p.detach().clone() for p in model.parameters()]
+        velocity = [state["momentum_buffer"].clone() for state in optimizer.state.values()]
+        step([(images, labels)])
+        same = [torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True)]
+        assert same == [not performs] * 2
+        if not performs:
+            after = [state["momentum_buffer"] for state in optimizer.state.values()]
+            assert all(map(torch.equal, velocity, after))
+        assert step.performed == sum(finite[: number + 1])
+    reducer.close()
+    assert asked == [0, 1], "the schedule follows performed steps"
+    assert optimizer.param_groups[0]["lr"] == 0.2
+    assert precision.told == finite
 
 
 @pytest.mark.gpu

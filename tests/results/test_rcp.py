@@ -8,7 +8,7 @@ import pytest
 
 from fourmin.base.canonical import loads_strict
 from fourmin.base.files import rulesets_folder
-from fourmin.results.rcp import mean_epochs, references, scaling_factor
+from fourmin.results.rcp import convergence, mean_epochs, references, scaling_factor
 from fourmin.results.schema import schema_errors
 
 # Batch size, mean epochs, deviation, smallest accepted mean: MLCommons' table of round 4.0.
@@ -68,6 +68,7 @@ def test_the_minimum_is_where_a_score_ends() -> None:
     assert scaling_factor(point, point.minimum - 1e-9) is None
     assert scaling_factor(point, point.minimum) == pytest.approx(35.1538 / 34.3096, abs=1e-4)
     assert scaling_factor(point, point.mean) == 1.0
+    assert scaling_factor(point, 34.0) is None
     assert scaling_factor(point, 99) == 1.0
 
 
@@ -83,6 +84,33 @@ def test_the_minimum_is_where_a_score_ends() -> None:
 )
 def test_a_submissions_mean(epochs: list[float | None], expected: float | None) -> None:
     assert mean_epochs(epochs) == expected
+
+
+def _plan(**changes: object) -> dict[str, Any]:
+    return {
+        "ruleset": "1.0", "benchmark": "resnet50", "division": "closed", "practice": False,
+        "configuration": {"global_batch_size": 3264}, **changes,
+    }  # fmt: skip
+
+
+def _results(*epochs: float, failed: int = 0) -> list[dict[str, Any]]:
+    """Runs by their epochs; the last `failed` ended there without the target."""
+    converged = ["converged"] * (len(epochs) - failed) + ["not-converged"] * failed
+    return [{"status": s, "epochs": e} for s, e in zip(converged, epochs, strict=True)]
+
+
+def test_only_closed_campaigns_that_count_are_compared() -> None:
+    results = _results(36, 32, 36, 40, 36)
+    assert convergence(_plan(), results).reference == _resnet50().at(3264)
+    assert convergence(_plan(), results).epochs == 36
+    assert convergence(_plan(practice=True), results).reference is None
+    assert convergence(_plan(division="open"), results).reference is None
+
+
+def test_epochs_without_the_target_do_not_count() -> None:
+    assert convergence(_plan(), _results(36, 37, 38, 39, 20, failed=1)).epochs == 38
+    found = convergence(_plan(), _results(36, 37, 38, 20, 20, failed=2))
+    assert (found.epochs, found.factor) == (None, 1.0)
 
 
 def test_other_rounds_and_benchmarks() -> None:

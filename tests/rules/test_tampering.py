@@ -18,6 +18,8 @@ from fourmin.results.folder import list_folder
 from fourmin.rules.engine import check_campaign, check_view, load_campaign
 from fourmin.rules.rule import ERROR, Finding
 
+pytestmark = pytest.mark.untraced
+
 VOUCHING = ("LED001", "LED003", "LED004")
 """The rules that hold every byte of a finished campaign."""
 

@@ -12,7 +12,8 @@ from fourmin.base.errors import FourminError
 from fourmin.rules import waivers as module
 from fourmin.rules.engine import check, load_campaign
 from fourmin.rules.render import FORMATS
-from fourmin.rules.waivers import Waiver, load_waivers, parse_waivers
+from fourmin.rules.rule import ERROR, Finding
+from fourmin.rules.waivers import Waiver, apply_waivers, load_waivers, parse_waivers
 
 
 @pytest.fixture
@@ -49,6 +50,16 @@ def test_another_code_or_campaign_is_not_covered(wrong: Path) -> None:
     assert not check([wrong], waivers=[_waiver(wrong, "RUN009")]).ok
     assert not check([wrong.parent], waivers=[_waiver(other)]).ok
     assert not check([wrong], waivers=[]).ok
+
+
+def test_a_campaign_whose_name_begins_alike_is_another(tmp_path: Path) -> None:
+    def finding(path: str) -> Finding:
+        return Finding("RUN008", "a-name", ERROR, path, None, "a message", "a hint")
+
+    waiver = Waiver("RUN008", "a" * 64, "a known fault", "somebody")
+    paths = ["r/one", "r/one/summary.json", "r/one-more/summary.json", "r"]
+    found = apply_waivers([finding(path) for path in paths], {"r/one": "a" * 64}, [waiver])
+    assert [bool(one.waived) for one in found] == [True, True, False, False]
 
 
 def test_a_waiver_holds_only_while_the_plan_is_the_same(wrong: Path) -> None:

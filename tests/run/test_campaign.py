@@ -3,44 +3,43 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import PRACTICE, fourmin
+from finished_runs import FinishedRun
+from processes import PRACTICE, SHORT, fourmin
 
-STEPS = ["--max-steps", "24", *PRACTICE]
+from fourmin.cli.main import main
 
-
-@pytest.fixture(scope="module")
-def twice(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess]:
-    """Two short runs with different all-reduces, same everything else."""
-    root = tmp_path_factory.mktemp("campaign")
-    process = fourmin("run", *STEPS, "--runs", "2", "--results-dir", str(root), state=root)
-    return root, process
+HALF = [*PRACTICE, "--max-steps", "24", "--runs", "1", "--json", "--set", "gradient_dtype=bf16",
+        "--set", "decoded_cache=2"]  # fmt: skip
 
 
-def results(root: Path) -> list[dict]:
-    return [json.loads(p.read_bytes()) for p in sorted(root.glob("*/run-*/result.json"))]
+@pytest.fixture
+def twice(finished_run: Callable[..., FinishedRun]) -> FinishedRun:
+    """Two short runs that differ in their seed alone."""
+    return finished_run(*SHORT)
 
 
-def test_it_ends_well_and_says_where_everything_is(
-    twice: tuple[Path, subprocess.CompletedProcess],
-) -> None:
-    root, process = twice
-    assert process.returncode == 0, process.stderr
-    (campaign,) = [path for path in root.iterdir() if (path / "campaign.json").exists()]
-    assert str(campaign) in process.stdout
-    assert "practice, which never counts" in process.stdout
-    assert "checked: valid" in process.stdout
-    assert "run 2/2  epoch 2  accuracy" in process.stderr
-    assert fourmin("validate", str(root), state=root).returncode == 0
+@pytest.fixture
+def half(finished_run: Callable[..., FinishedRun]) -> FinishedRun:
+    """One short run with gradients in half precision and cached images, which tells in JSON."""
+    return finished_run(*HALF)
 
 
-def test_runs_have_assigned_seeds_and_everything_follows_from_them(
-    twice: tuple[Path, subprocess.CompletedProcess],
-) -> None:
-    first, second = results(twice[0])
+def test_it_ends_well_and_says_where_everything_is(twice: FinishedRun) -> None:
+    assert str(twice.campaign) in twice.process.stdout
+    assert "practice, which never counts" in twice.process.stdout
+    assert "checked: valid" in twice.process.stdout
+    assert "run 2/2  epoch 2  accuracy" in twice.process.stderr
+    root = twice.results
+    assert fourmin("validate", str(root), state=root.parent).returncode == 0
+
+
+def test_runs_have_assigned_seeds_and_everything_follows_from_them(twice: FinishedRun) -> None:
+    first, second = twice.run_results()
     assert first["seed"] != second["seed"]
     for name in ("initial_weights_digest", "data_order_digest", "first_losses"):
         assert first[name] != second[name]
@@ -51,11 +50,8 @@ def test_runs_have_assigned_seeds_and_everything_follows_from_them(
     assert first["energy"] is None or first["energy"]["joules"] > 0
 
 
-def test_the_last_line_of_json_is_the_result(tmp_path: Path) -> None:
-    process = fourmin(
-        "run", *STEPS, "--runs", "1", "--json", "--results-dir", str(tmp_path), state=tmp_path
-    )
-    lines = [json.loads(line) for line in process.stdout.splitlines()]
+def test_the_last_line_of_json_is_the_result(half: FinishedRun) -> None:
+    lines = [json.loads(line) for line in half.process.stdout.splitlines()]
     assert lines[-1]["event"] == "campaign-closed"
     assert lines[-1]["minutes"] == lines[-1]["summary"]["minutes"]
     assert lines[-1]["valid"] is True
@@ -64,20 +60,15 @@ def test_the_last_line_of_json_is_the_result(tmp_path: Path) -> None:
 
 
 def test_half_precision_gradients_send_half_the_bytes_and_images_may_be_cached(
-    twice: tuple[Path, subprocess.CompletedProcess], tmp_path: Path
+    twice: FinishedRun, half: FinishedRun
 ) -> None:
-    process = fourmin(
-        "run", *STEPS, "--runs", "1", "--set", "gradient_dtype=bf16",
-        "--set", "decoded_cache=2", "--results-dir", str(tmp_path), state=tmp_path,
-    )  # fmt: skip
-    assert "checked: valid" in process.stdout, process.stderr
-    (half,) = results(tmp_path)
-    full = results(twice[0])[0]
-    assert half["configuration"]["gradient_dtype"] == "bf16"
-    assert half["configuration"]["decoded_cache"] == 2
-    sizes = half["communication"]["bucket_bytes"]
+    (halves,) = half.run_results()
+    full = twice.run_results()[0]
+    assert halves["configuration"]["gradient_dtype"] == "bf16"
+    assert halves["configuration"]["decoded_cache"] == 2
+    sizes = halves["communication"]["bucket_bytes"]
     assert [2 * size for size in sizes] == full["communication"]["bucket_bytes"]
-    assert half["status"] == full["status"]
+    assert halves["status"] == full["status"]
 
 
 @pytest.mark.parametrize(
@@ -100,14 +91,24 @@ def test_half_precision_gradients_send_half_the_bytes_and_images_may_be_cached(
     ],
 )
 def test_wrong_usage_is_one_clear_message(
-    tmp_path: Path, arguments: list[str], message: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
 ) -> None:
-    process = fourmin("run", *arguments, "--results-dir", str(tmp_path / "r"), state=tmp_path)
-    assert process.returncode == 2
-    assert message in process.stderr
-    assert process.stderr.startswith("error: ")
-    assert "Traceback" not in process.stderr
-    assert len(process.stderr.splitlines()) < 24
+    """In this process: it ends before anything has begun."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    results = ["--results-dir", str(tmp_path / "r")]
+    monkeypatch.setattr(sys, "argv", ["fourmin", "run", *arguments, *results])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.startswith("error: ")
+    assert "Traceback" not in errors
+    assert len(errors.splitlines()) < 24
     assert not list((tmp_path / "r").glob("*")) if (tmp_path / "r").exists() else True
 
 

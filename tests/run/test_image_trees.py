@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from finished_runs import FinishedRun
 from images import make_tree
-from processes import fourmin
+from processes import IN_GROUPS, fourmin
 
 
 @pytest.fixture(scope="module")
@@ -42,35 +44,18 @@ def test_two_steps_and_an_evaluation_in_two_workers(
     assert result["dataset"]["train_samples"] == 32
 
 
-@pytest.mark.parametrize(
-    "others",
-    [
-        # Hybrid is made of ring and hierarchical; each alone is left to the slow tests.
-        ("hybrid",),
-        pytest.param(("ring", "hierarchical", "halving-doubling", "torus"), marks=pytest.mark.slow),
-    ],
-    ids=" ".join,
-)
-def test_every_all_reduce_gives_the_same_losses(others: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_every_all_reduce_gives_the_same_losses(finished_run: Callable[..., FinishedRun]) -> None:
+    """Hybrid, which is made of two of them, is not slow: see test_step_oracle.py."""
     found = {}
-    for name in ("native", *others):
-        process = fourmin(
-            "run", "--practice", "--runs", "1", "--seed", "7", "--procs-per-node", "4",
-            "--group-size", "2", "--allreduce", name, "--max-steps", "8", "--precision", "fp32",
-            "--fusion-threshold", "65536", "--hybrid-threshold", "100000", "--set", "device=cpu",
-            "--results-dir", str(tmp_path / name), "--json", state=tmp_path,
-        )  # fmt: skip
-        assert process.returncode == 0, process.stderr
-        assert json.loads(process.stdout.splitlines()[-1])["valid"] is True
-        (path,) = (tmp_path / name).glob("*/run-1/result.json")
-        found[name] = json.loads(path.read_bytes())
+    names = ("native", "ring", "hierarchical", "halving-doubling", "torus", "hybrid")
+    for name in names:
+        (found[name],) = finished_run(*IN_GROUPS, "--allreduce", name).run_results()
         assert len(found[name]["communication"]["bucket_bytes"]) > 1
-    for result in found.values():
+    for name, result in found.items():
         assert result["first_losses"] == pytest.approx(found["native"]["first_losses"], rel=1e-5)
-    used = {name: set(r["communication"]["algorithms"]) for name, r in found.items()}
-    assert used["native"] == {"native"}
-    for name in others:
-        assert used[name] == ({"ring", "hierarchical"} if name == "hybrid" else {name})
+        own = {"ring", "hierarchical"} if name == "hybrid" else {name}
+        assert set(result["communication"]["algorithms"]) == own
 
 
 def test_data_of_another_benchmark_is_refused(tree: Path, tmp_path: Path) -> None:

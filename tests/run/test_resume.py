@@ -7,20 +7,16 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import PRACTICE, fourmin, running
+from finished_runs import FinishedRun
+from processes import FOUR_EPOCHS, FOUR_EPOCHS_OVER_A_RING, REPEATABLE, fourmin, running
 
 from fourmin.datasets.digits import ensure_digits
 from fourmin.datasets.prepare import prepare_shards
 
-SEED = ["--seed", "20181", "--runs", "1"]
-"""Same seed, same machine: same order, weights, losses and accuracies, to the last bit."""
-FOUR_EPOCHS = [*PRACTICE, *SEED, "--max-steps", "88"]
-LAMB = ("--set", "optimizer=lamb", "--set", "division=open", "--set", "base_learning_rate=0.01")
 STAGED = ("staging_start", "staging_stop")
 
 
@@ -72,43 +68,32 @@ def assert_audited(root: Path, *options: str) -> None:
     assert verdicts == dict.fromkeys(("initial weights", "data order", "first losses"), "same")
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """The results folder of a run of four epochs on the tree, with options; trained once."""
-
-    @cache
-    def trained(precision: str, *settings: str) -> Path:
-        root = tmp_path_factory.mktemp(precision)
-        options = [*FOUR_EPOCHS, "--precision", precision, *settings]
-        options += ["--results-dir", str(root / "results")]
-        done = fourmin("run", *options, state=root)
-        assert "checked: valid" in done.stdout, done.stderr
-        return root / "results"
-
-    return trained
+BF16 = [*FOUR_EPOCHS, "--precision", "bf16"]
+LAMB = [*FOUR_EPOCHS, "--precision", "fp32"]
+for setting in ("optimizer=lamb", "division=open", "base_learning_rate=0.01"):
+    LAMB += ["--set", setting]
 
 
 @pytest.mark.parametrize(
-    ("precision", "victim", "staged_shards", "settings"),
+    ("options", "victim", "staged_shards"),
     [
-        ("fp32", "worker", False, ()),
-        ("fp32", "agent", True, ()),
-        pytest.param("bf16", "worker", False, (), marks=pytest.mark.slow),
-        pytest.param("fp32", "worker", False, LAMB, marks=pytest.mark.slow),
+        (FOUR_EPOCHS_OVER_A_RING, "worker", False),
+        (FOUR_EPOCHS_OVER_A_RING, "agent", True),
+        pytest.param(BF16, "worker", False, marks=pytest.mark.slow),
+        pytest.param(LAMB, "worker", False, marks=pytest.mark.slow),
     ],
     ids=["worker", "agent, with staged shards", "bf16", "lamb"],
 )
 def test_what_was_killed_changes_the_time_and_nothing_else(
     tmp_path: Path,
-    undisturbed: Callable[..., Path],
-    precision: str,
+    finished_run: Callable[..., FinishedRun],
+    options: list[str],
     victim: str,
     staged_shards: bool,
-    settings: tuple[str, ...],
 ) -> None:
     """Order, crops, losses and weights: those of a run on the tree that nothing happened to."""
-    plain, again, stage = undisturbed(precision, *settings), tmp_path / "again", tmp_path / "stage"
-    options = [*FOUR_EPOCHS, "--precision", precision, *settings, "--results-dir", str(again)]
+    plain, again, stage = finished_run(*options).results, tmp_path / "again", tmp_path / "stage"
+    options = [*options, "--results-dir", str(again)]
     if staged_shards:
         options += ["--data-dir", str(digits_in_shards(tmp_path)), "--stage", str(stage)]
     with running(*options, state=tmp_path / "a") as run:
@@ -141,12 +126,12 @@ def test_what_was_killed_changes_the_time_and_nothing_else(
 
 @pytest.mark.slow
 def test_another_node_stages_anew_and_what_a_kill_left_is_replaced(
-    tmp_path: Path, undisturbed: Callable[..., Path]
+    tmp_path: Path, finished_run: Callable[..., FinishedRun]
 ) -> None:
     """A resumed command has another folder of its node's, or the one with what was left."""
     results, here, elsewhere = tmp_path / "results", tmp_path / "here", tmp_path / "elsewhere"
     data = ["--data-dir", str(digits_in_shards(tmp_path))]
-    options = [*FOUR_EPOCHS, "--precision", "fp32", "--results-dir", str(results), *data]
+    options = [*FOUR_EPOCHS_OVER_A_RING, "--results-dir", str(results), *data]
     for stage in (here, elsewhere):
         with running(*options, "--stage", str(stage), state=tmp_path) as run:
             run.wait_for(lambda e: e.get("key") == "epoch_stop" and e["metadata"]["epoch_num"] == 3)
@@ -158,7 +143,7 @@ def test_another_node_stages_anew_and_what_a_kill_left_is_replaced(
         shard.unlink()
     done = fourmin("run", *options, "--stage", str(here), "--quiet", state=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert_same_training(undisturbed("fp32"), results)
+    assert_same_training(finished_run(*FOUR_EPOCHS_OVER_A_RING).results, results)
     again = ["run_restart", *STAGED]
     assert staging(results) == ["run_start", *STAGED, *again, *again, "run_stop"]
     assert list(here.iterdir()) == []
@@ -168,7 +153,7 @@ def test_another_node_stages_anew_and_what_a_kill_left_is_replaced(
 
 @pytest.mark.slow
 def test_the_whole_command_killed_late_comes_to_the_same_end(tmp_path: Path) -> None:
-    options = [*PRACTICE, *SEED, "--precision", "fp32"]
+    options = [*REPEATABLE, "--precision", "fp32"]
     plain, again = tmp_path / "plain", tmp_path / "again"
     fourmin("run", *options, "--results-dir", str(plain), state=tmp_path / "p")
     with running(*options, "--results-dir", str(again), state=tmp_path / "a") as run:
@@ -196,7 +181,7 @@ def test_the_whole_command_killed_late_comes_to_the_same_end(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_read_is_left_behind(tmp_path: Path) -> None:
-    with running(*PRACTICE, *SEED, "--results-dir", str(tmp_path), state=tmp_path) as run:
+    with running(*REPEATABLE, "--results-dir", str(tmp_path), state=tmp_path) as run:
         run.wait_for(lambda e: e.get("key") == "epoch_stop" and e["metadata"]["epoch_num"] == 3)
         campaign = run.campaign
         for pid in [run.process.pid, run.agent(), *run.workers()]:
@@ -212,7 +197,7 @@ def test_a_checkpoint_that_cannot_be_read_is_left_behind(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_hang_is_found_and_the_run_goes_on(tmp_path: Path) -> None:
-    options = [*PRACTICE, *SEED, "--set", "collective_timeout_seconds=3"]
+    options = [*REPEATABLE, "--set", "collective_timeout_seconds=3"]
     with running(*options, "--results-dir", str(tmp_path), state=tmp_path) as run:
         run.wait_for_training()
         os.kill(run.workers()[0], signal.SIGSTOP)
@@ -226,7 +211,7 @@ def test_a_hang_is_found_and_the_run_goes_on(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_hang_without_a_collective_is_found_too(tmp_path: Path) -> None:
     """The only worker waits for nobody, so that nobody waits for it."""
-    options = ["--practice", *SEED, "--set", "device=cpu", "--procs-per-node", "1"]
+    options = [*REPEATABLE, "--procs-per-node", "1"]
     options += ["--set", "collective_timeout_seconds=2", "--results-dir", str(tmp_path)]
     with running(*options, state=tmp_path) as run:
         run.wait_for(lambda e: e.get("key") == "epoch_stop" and e["metadata"]["epoch_num"] == 3)

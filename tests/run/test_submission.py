@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from campaign_factory import make_campaign
-from processes import PRACTICE, fourmin
+from finished_runs import FinishedRun
+from processes import SHORT, fourmin
 
 from fourmin.base.errors import FourminError
 from fourmin.campaign.prepare import prepare
@@ -166,11 +167,11 @@ def test_a_host_name_in_the_files_stops_the_submission(
     assert any("events.log: 'Test CPU'" in one for one in found)
 
 
-def test_the_start_of_a_run_is_replayed_to_the_bit_and_a_lie_is_seen(tmp_path: Path) -> None:
-    options = [*PRACTICE, "--runs", "1", "--max-steps", "22", "--quiet"]
-    done = fourmin("run", *options, "--results-dir", str(tmp_path), state=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (folder,) = tmp_path.glob("practice-*")
+def test_the_start_of_a_run_is_replayed_to_the_bit_and_a_lie_is_seen(
+    tmp_path: Path, finished_run: Callable[..., FinishedRun]
+) -> None:
+    made = finished_run(*SHORT)
+    folder = made.campaign
     audited = fourmin("audit", str(folder), "--json", state=tmp_path)
     assert audited.returncode == 0, audited.stderr
     outcome = json.loads(audited.stdout)
@@ -179,10 +180,9 @@ def test_the_start_of_a_run_is_replayed_to_the_bit_and_a_lie_is_seen(tmp_path: P
         "initial weights": "same", "data order": "same", "first losses": "same",
     }  # fmt: skip
 
-    lie = tmp_path / "lie"
-    shutil.copytree(folder, lie)
+    lie = made.copied_to(tmp_path)
     events = lie / "run-1/events.log"
-    seed = json.loads((folder / "run-1/result.json").read_bytes())["seed"]
+    seed = made.run_results()[0]["seed"]
     events.write_text(events.read_text().replace(f'"value": {seed},', f'"value": {seed ^ 1},'))
     audited = fourmin("audit", str(lie), "--json", "--steps", "3", state=tmp_path)
     assert audited.returncode == 1, audited.stderr

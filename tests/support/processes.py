@@ -16,11 +16,26 @@ from typing import Any
 import psutil
 
 PRACTICE = ["--practice", "--set", "device=cpu", "--procs-per-node", "2"]
+SHORT = [*PRACTICE, "--max-steps", "24", "--runs", "2"]
+"""Two runs of an epoch and two steps: what most tests need to read."""
+REPEATABLE = [*PRACTICE, "--seed", "20181", "--runs", "1"]
+"""Same seed, same machine: same order, weights, losses and accuracies, to the last bit."""
+FOUR_EPOCHS = [*REPEATABLE, "--max-steps", "88"]
+FOUR_EPOCHS_OVER_A_RING = [*FOUR_EPOCHS, "--precision", "fp32", "--allreduce", "ring"]
+IN_GROUPS = [
+    *REPEATABLE, "--procs-per-node", "4", "--group-size", "2", "--max-steps", "8",
+    "--precision", "fp32", "--fusion-threshold", "65536", "--hybrid-threshold", "100000",
+]  # fmt: skip
+"""Eight steps of four workers in two groups, with several buckets; the all-reduce is missing."""
+HYBRID = [*IN_GROUPS, "--allreduce", "hybrid"]
+_OF_TESTS = ("OMP_NUM_THREADS", "TRITON_INTERPRET")
+"""Variables that tests set for themselves."""
 
 
 def environment(state: Path) -> dict[str, str]:
     """The environment of a user whose memory of campaigns is this test's own."""
-    return {**os.environ, "XDG_STATE_HOME": str(state), "COLUMNS": "200"}
+    own = {name: value for name, value in os.environ.items() if name not in _OF_TESTS}
+    return {**own, "XDG_STATE_HOME": str(state), "COLUMNS": "200"}
 
 
 def fourmin(*arguments: str, state: Path, timeout: float = 120) -> subprocess.CompletedProcess[str]:
@@ -114,8 +129,8 @@ class Command:
         return self.process.returncode, errors, time.monotonic() - began
 
 
-def wait_until_gone(pids: list[int], seconds: float) -> None:
-    """Raise AssertionError unless these processes are gone within `seconds`."""
+def wait_until_gone(pids: list[int], seconds: float = 30) -> None:
+    """Raise AssertionError unless these processes come to an end."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if not any(Path(f"/proc/{pid}").exists() for pid in pids):
