@@ -48,13 +48,15 @@ format: $(INSTALLED)  ## put the source in form
 	$(BIN)/ruff format .
 
 docs: $(INSTALLED)  ## write what is generated anew: pages, schemas, golden files of presets
-	$(BIN)/python -m fourmin.recipe.pages
+	$(BIN)/python docs/tools/recipe_pages.py
 	$(BIN)/python tests/presets/test_schedules.py
 	$(BIN)/python tests/presets/test_updates.py
 	$(BIN)/python -m fourmin.rules.pages
-	$(BIN)/python -m fourmin.training.models.shapes
-	$(BIN)/python -m fourmin.estimate.page
-	$(BIN)/python -m fourmin.report.readme
+	$(BIN)/python docs/tools/model_shapes.py
+	$(BIN)/python docs/tools/estimate_page.py
+	$(BIN)/python docs/tools/readme_tables.py
+	$(BIN)/python docs/tools/command_pages.py
+	$(BIN)/python docs/tools/map_picture.py
 	$(BIN)/fourmin report submissions --format svg --output docs/time-to-train.svg
 	$(BIN)/python benchmarks/ablation_page.py benchmarks/results/ablation-*.json
 

@@ -20,7 +20,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
+TESTS = Path(__file__).resolve().parent
+sys.path[:0] = [str(TESTS / "support"), str(TESTS.parent / "docs" / "tools")]
 # Tests run beside each other: one thread for each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 

@@ -1,7 +1,7 @@
 """The models as an estimate sees them: gradients in order of registration, and their buckets.
 
-The sizes are data (`models.json`, made from the real models by
-`python -m fourmin.training.models.shapes`), so that nothing here needs torch.
+The sizes are data (`models.json`, made from the real models by `make docs`), so that nothing here
+needs torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a field of the configuration is: type, bounds, unit and meaning, stated beside it.
 
 A field is declared as `name: Annotated[type, Field("Its meaning.", minimum=1)] = default`. Values
-are checked by it, options of the command line take their help from it, and
-`python -m fourmin.recipe.pages` writes schemas and documentation from it.
+are checked by it, options of the command line take their help from it, and `make docs` writes
+schemas and documentation from it.
 """
 
 from __future__ import annotations

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import model_shapes as shapes
 import pytest
 
 from fourmin import estimate
 from fourmin.estimate.models import fuse, load_shape
-from fourmin.training.models import MODEL_NAMES, build_model, forward_flops, shapes
+from fourmin.training.models import MODEL_NAMES, build_model, forward_flops
 
 
 def test_the_table_is_that_of_the_models() -> None:
     assert set(shapes.SIZES) == set(MODEL_NAMES)
     written = Path(estimate.__file__).with_name("models.json").read_text()
-    assert written == shapes.table(), "run python -m fourmin.training.models.shapes"
+    assert written == shapes.table(), "run `make docs`"
 
 
 @pytest.mark.parametrize("name", MODEL_NAMES)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import estimate_page as page
 import pytest
 
-from fourmin.estimate import page
 from fourmin.estimate.fitted import fitted
 from fourmin.estimate.validation import Validation, fit, observations, validate
 

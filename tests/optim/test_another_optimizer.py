@@ -50,7 +50,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> TreeCopy:
     copy = TreeCopy(tmp_path_factory.mktemp("copy"))
     (copy.root / "fourmin/training/optim/signsgd.py").write_text(MODULE)
     copy.replace("fourmin/recipe/optimizers.py", BEFORE, ENTRY + BEFORE)
-    copy.python("-m", "fourmin.recipe.pages")
+    copy.python("docs/tools/recipe_pages.py")
     return copy
 
 

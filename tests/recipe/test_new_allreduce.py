@@ -76,7 +76,7 @@ def star(tmp_path_factory: pytest.TempPathFactory) -> TreeCopy:
     add(copy, cost=True)
     by_hand = copy.changed()
     assert len(by_hand) == 3
-    copy.python("-m", "fourmin.recipe.pages")
+    copy.python("docs/tools/recipe_pages.py")
     generated = copy.changed() - by_hand
     assert generated == {
         "docs/allreduce.md",

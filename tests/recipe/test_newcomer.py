@@ -60,7 +60,7 @@ def with_field(tmp_path: Path) -> TreeCopy:
         '"max_steps": max_steps, "learning_rate_scale": scale,\n',
     )
     assert len(copy.changed()) == 3
-    copy.python("-m", "fourmin.recipe.pages")
+    copy.python("docs/tools/recipe_pages.py")
     return copy
 
 
@@ -84,7 +84,7 @@ def with_preset(tmp_path: Path) -> TreeCopy:
     }
     (benchmarks / "few-digits.json").write_text(json.dumps(benchmark, indent=2) + "\n")
     assert len(copy.changed()) == 3
-    copy.python("-m", "fourmin.recipe.pages")
+    copy.python("docs/tools/recipe_pages.py")
     return copy
 
 

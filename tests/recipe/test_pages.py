@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+import recipe_pages as pages
 
-from fourmin.recipe import pages
 from fourmin.recipe.configuration import FIELDS
 from fourmin.recipe.presets import PRESETS, load_preset
 

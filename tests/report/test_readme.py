@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import readme_tables as readme
 from report_factory import gpu_campaign
-
-from fourmin.report import readme
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

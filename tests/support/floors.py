@@ -1,3 +1,5 @@
+"""The rooms of the package on their floors: what docs/architecture.md shows and tests hold."""
+
 FLOORS = (
     ("base",),
     ("log", "system", "datasets"),
@@ -7,3 +9,4 @@ FLOORS = (
     ("campaign", "bench", "doctor"),
     ("cli",),
 )
+"""The rooms from the ground up. An import goes down, or to a room beside it, never up."""

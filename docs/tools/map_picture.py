@@ -84,9 +84,8 @@ def _room(left: float, top: float, width: float, room: str) -> list[str]:
 
 
 def _mark(x: float, y: float, text: str, colour: str) -> str:
-    return (
-        f'<circle cx="{x:.1f}" cy="{y}" r="9" fill="{colour}"/>'
-        + _text(x, y + 4, text, 11, PAPER, 600, anchor="middle")
+    return f'<circle cx="{x:.1f}" cy="{y}" r="9" fill="{colour}"/>' + _text(
+        x, y + 4, text, 11, PAPER, 600, anchor="middle"
     )
 
 

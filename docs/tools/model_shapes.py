@@ -1,6 +1,6 @@
 """What an estimate needs to know of each model, as data that it reads without torch.
 
-`python -m fourmin.training.models.shapes` writes it anew after a model has changed.
+For after a model has changed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes what is made from the fields of the configuration, the presets and the all-reduces.
 
-`python -m fourmin.recipe.pages`, in a checkout: the configuration in the schemas of campaigns and
+`make docs` calls it: the configuration in the schemas of campaigns and
 results, docs/configuration.md, the tables of docs/presets.md and docs/allreduce.md, and the presets
 as the tests know them (whoever changes one sees it in review).
 """
@@ -16,8 +16,9 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
+from marks import replace_between
+
 from fourmin.base.files import rulesets_folder
-from fourmin.base.marks import replace_between
 from fourmin.recipe.allreduces import ALL_REDUCES
 from fourmin.recipe.configuration import FIELDS
 from fourmin.recipe.fields import Field

@@ -1,7 +1,4 @@
-"""README's table of this repository's own submissions: `python -m fourmin.report.readme` writes it.
-
-Run in the repository's root; what stands between the two marks is replaced.
-"""
+"""Writes README's tables of this repository's own submissions, from the repository's root."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from fourmin.base.marks import replace_between
+from marks import replace_between
+
 from fourmin.report.collect import collect
 from fourmin.report.columns import DETAILS, TEXT
 from fourmin.report.markdown import escape, result_table

@@ -1,23 +1,22 @@
-"""Writes what follows from the observations: `fitted.toml`, and the tables of docs/estimate.md.
-
-`python -m fourmin.estimate.page`, in a checkout.
-"""
+"""Writes what follows from the observations: `fitted.toml`, and the tables of docs/estimate.md."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from fourmin.base.marks import replace_between
+from marks import replace_between
+
+from fourmin.estimate import fitted
 from fourmin.estimate.render import validation_lines
 from fourmin.estimate.validation import Validation, validate
 
 BEGIN, END = "<!-- generated: validation -->\n", "<!-- end of what is generated -->\n"
-FITTED_FILE = Path(__file__).with_name("fitted.toml")
+FITTED_FILE = Path(fitted.__file__).with_name("fitted.toml")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "estimate.md"
 
 _FITTED = """\
-# Written by `python -m fourmin.estimate.page`; a test makes it anew.
+# Written by `make docs`; a test makes it anew.
 
 # What no source states, fitted to the figures in observations.toml.
 fixed_pass_seconds = {fixed:.6f}
