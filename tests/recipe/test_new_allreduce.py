@@ -100,7 +100,10 @@ def test_a_run_takes_it_and_validates(star: TreeCopy) -> None:
     assert set(json.loads(result.read_bytes())["communication"]["algorithms"]) == {"star"}
 
 
-def test_documentation_names_it(star: TreeCopy) -> None:
+def test_help_and_documentation_name_it(star: TreeCopy) -> None:
+    for command in ("run", "estimate"):
+        words = " ".join(star.fourmin(command, "--help").split())
+        assert "halving-doubling, torus, star, hybrid or tuned." in words
     docs = star.root / "docs"
     assert "| `star` | reduce to rank 0, broadcast |" in (docs / "allreduce.md").read_text()
     assert "`torus`, `star`, `hybrid`, `tuned`" in (docs / "configuration.md").read_text()
