@@ -56,6 +56,7 @@ docs: $(INSTALLED)  ## write what is generated anew: pages, schemas, golden file
 	$(BIN)/python docs/tools/estimate_page.py
 	$(BIN)/python docs/tools/readme_tables.py
 	$(BIN)/python docs/tools/command_pages.py
+	$(BIN)/python docs/tools/log_page.py
 	$(BIN)/python docs/tools/map_picture.py
 	$(BIN)/fourmin report submissions --format svg --output docs/time-to-train.svg
 	$(BIN)/python benchmarks/ablation_page.py benchmarks/results/ablation-*.json

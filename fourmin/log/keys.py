@@ -13,12 +13,19 @@ EVENT_TYPES = (INTERVAL_START, INTERVAL_END, POINT_IN_TIME)
 
 # Submission.
 SUBMISSION_ORG = "submission_org"
+"""The submitter."""
 SUBMISSION_PLATFORM = "submission_platform"
+"""The system's name."""
 SUBMISSION_DIVISION = "submission_division"
+"""closed or open."""
 SUBMISSION_STATUS = "submission_status"
+"""MLPerf's availability of the system; here always onprem."""
 SUBMISSION_BENCHMARK = "submission_benchmark"
+"""The benchmark's name."""
 SUBMISSION_POC_NAME = "submission_poc_name"
+"""Read in other people's logs only: nobody's name is logged here."""
 SUBMISSION_POC_EMAIL = "submission_poc_email"
+"""Read in other people's logs only."""
 SUBMISSION_KEYS = (
     SUBMISSION_ORG,
     SUBMISSION_PLATFORM,
@@ -29,38 +36,66 @@ SUBMISSION_KEYS = (
 
 # The run and its intervals.
 CACHE_CLEAR = "cache_clear"
+"""Whether the page cache was emptied before the run, as it really was."""
 INIT_START = "init_start"
+"""The worker begins to build model, optimizer and step."""
 INIT_STOP = "init_stop"
+"""All that needs no data is done, and all ranks are there."""
 RUN_START = "run_start"
+"""The clock starts; no image has been read. Metadata `boot` tells boots of a machine apart."""
 RUN_STOP = "run_stop"
+"""The clock stops. Metadata `status`: success where the target was reached, else aborted."""
 STAGING_START = "staging_start"
+"""The images are being copied to the nodes, on the clock."""
 STAGING_STOP = "staging_stop"
+"""They are there."""
 EPOCH_START = "epoch_start"
+"""An epoch of training begins; metadata `epoch_num` counts from 1."""
 EPOCH_STOP = "epoch_stop"
+"""It has ended; metadata `samples_count` is the images trained on."""
 BLOCK_START = "block_start"
+"""Read in other people's logs: several epochs up to an evaluation."""
 BLOCK_STOP = "block_stop"
+"""Read in other people's logs."""
 EVAL_START = "eval_start"
+"""An evaluation of the whole validation set begins."""
 EVAL_STOP = "eval_stop"
+"""It has ended."""
 EVAL_ACCURACY = "eval_accuracy"
+"""Top-1 accuracy, 0 to 1; metadata `samples_count` images, `correct_count` of them right."""
 TRACKED_STATS = "tracked_stats"
+"""After each epoch: images/s, mean loss, steps performed and skipped, loss scale, learning rate,
+median exposed communication (ms)."""
 THROUGHPUT = "throughput"
+"""Read in other people's logs only."""
 WEIGHTS_INITIALIZATION = "weights_initialization"
+"""Read in other people's logs only."""
 SEED = "seed"
+"""The run's assigned seed."""
 
 # Power measurement.
 POWER_READING = "power_reading"
+"""Read in other people's logs only."""
 POWER_MEASUREMENT_START = "power_measurement_start"
+"""Read in other people's logs only."""
 POWER_MEASUREMENT_STOP = "power_measurement_stop"
+"""Read in other people's logs only."""
 
 # Data and batch.
 TRAIN_SAMPLES = "train_samples"
+"""Images in the training split."""
 EVAL_SAMPLES = "eval_samples"
+"""Images in the validation split."""
 GLOBAL_BATCH_SIZE = "global_batch_size"
+"""Images of one optimizer step, over all workers."""
 GRADIENT_ACCUMULATION_STEPS = "gradient_accumulation_steps"
+"""Passes whose gradients are added up for one step."""
 MODEL_BN_SPAN = "model_bn_span"
+"""Images over which batch-normalization statistics are taken."""
 
 # Optimizer.
 OPT_NAME = "opt_name"
+"""The optimizer."""
 OPT_BASE_LEARNING_RATE = "opt_base_learning_rate"
 OPT_LEARNING_RATE_WARMUP_EPOCHS = "opt_learning_rate_warmup_epochs"
 OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS = "opt_learning_rate_decay_boundary_epochs"
@@ -119,27 +154,41 @@ ABORTED = "aborted"
 
 # This project's own keys (namespace `fourmin`).
 CONFIGURATION = "configuration"
+"""Every field of the configuration (docs/configuration.md)."""
 SYSTEM = "system"
-SOFTWARE = "software"
+"""Hardware, software and environment as captured, and their digest."""
 PACKAGE_DIGEST = "package_digest"
+"""SHA-256 of fourmin's own sources and rules."""
 CAMPAIGN = "campaign"
+"""The campaign's digest, the run's number and attempt, whether it is practice, the ruleset."""
 DATASET = "dataset"
+"""Classes, images and digests of both splits."""
 INITIAL_WEIGHTS_DIGEST = "initial_weights_digest"
+"""SHA-256 of the weights before the first step; anyone can compute it from the seed."""
 DATA_ORDER_DIGEST = "data_order_digest"
+"""SHA-256 of the order in which images were consumed; metadata `samples_count` of them."""
 WEIGHTS_DIGEST = "weights_digest"
+"""SHA-256 of the weights that an evaluation is of."""
 STEP_LOSS = "step_loss"
+"""The losses of the first steps, means over all workers; null where one is not finite."""
 LOGGED_STEPS = 8
 """Steps at the start of a run whose losses are logged one by one, for replays."""
 COMMUNICATION = "communication"
+"""Algorithms and bytes of the buckets, exposed time and skew between ranks (ms, median and 95th
+percentile)."""
 CLOCKS = "clocks"
+"""Offsets of the nodes' clocks, and how far apart the ranks started and waited (ms)."""
 ENERGY = "energy"
+"""Joules of the accelerators and processors from run_start to run_stop, where they have meters."""
 CHECKPOINT = "checkpoint"
+"""A checkpoint after the epoch in the metadata is complete."""
 RUN_RESTART = "run_restart"
+"""Workers go on in this run after a failure: the restart's number, after which epoch."""
 ABORT = "abort"
+"""Why the run was ended; written by the command, before run_stop."""
 FOURMIN_KEYS = (
     CONFIGURATION,
     SYSTEM,
-    SOFTWARE,
     PACKAGE_DIGEST,
     CAMPAIGN,
     DATASET,
