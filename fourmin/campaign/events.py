@@ -23,7 +23,7 @@ from typing import (
     get_type_hints,
 )
 
-from fourmin.ledger.campaign import Campaign, Slot
+from fourmin.ledger.campaign import Campaign, RunState
 from fourmin.log.records import Record
 from fourmin.ruleset import load_ruleset
 
@@ -106,7 +106,7 @@ class RecordLogged(_Told):
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, slot: Slot, record: Record) -> RecordLogged:
+    def of(cls, slot: RunState, record: Record) -> RecordLogged:
         """A record in the log of `slot`."""
         return cls(slot.run, **{name: getattr(record, name) for name in _names(cls)[1:]})
 

@@ -30,7 +30,7 @@ from fourmin.campaign.restart import look_at
 from fourmin.campaign.watch import Failure, Watch
 from fourmin.launch import Launcher
 from fourmin.launch.job import Job
-from fourmin.ledger.campaign import CHECKPOINTS_FOLDER, EVENTS_FILE, Campaign, Slot
+from fourmin.ledger.campaign import CHECKPOINTS_FOLDER, EVENTS_FILE, Campaign, RunState
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.records import Record
@@ -103,7 +103,7 @@ class _SlotRun:
     def __init__(
         self,
         campaign: Campaign,
-        slot: Slot,
+        slot: RunState,
         materials: Materials,
         launcher: Launcher,
         observer: Observer,
@@ -198,7 +198,7 @@ class _SlotRun:
 
 
 @contextmanager
-def _interrupts_told(campaign: Campaign, slot: Slot) -> Iterator[None]:
+def _interrupts_told(campaign: Campaign, slot: RunState) -> Iterator[None]:
     """Turn Ctrl-C into the error that ends the command; a run that had started may go on."""
     try:
         yield
@@ -214,7 +214,7 @@ def _interrupts_told(campaign: Campaign, slot: Slot) -> Iterator[None]:
 
 
 def _record_outcome(
-    campaign: Campaign, slot: Slot, attempt: int, failure: str | None
+    campaign: Campaign, slot: RunState, attempt: int, failure: str | None
 ) -> Mapping[str, Any]:
     """Make the result from the log alone and record it; a failure goes into the log first."""
     events = campaign.run_folder(slot.run) / EVENTS_FILE

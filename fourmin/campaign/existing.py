@@ -8,7 +8,7 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.campaign.requirements import Data
 from fourmin.ledger.campaign import CAMPAIGN_FILE, Campaign
-from fourmin.ledger.git import History, default_base
+from fourmin.ledger.git import Repository, default_base
 from fourmin.system.capture import system_digest
 from fourmin.system.software import package_digest
 
@@ -47,10 +47,10 @@ def registering_commit(campaign: Campaign, base: str | None) -> str:
     Raises FourminError where there is none.
     """
     plan = campaign.folder / CAMPAIGN_FILE
-    history = History.open(campaign.folder, base or default_base(campaign.folder))
-    path = history.relative(str(plan))
-    commit = history.first_commit_with(path) if path else None
-    if path is None or commit is None or history.read(path) != plan.read_bytes():
+    repository = Repository.open(campaign.folder, base or default_base(campaign.folder))
+    path = repository.relative(str(plan))
+    commit = repository.first_commit_with(path) if path else None
+    if path is None or commit is None or repository.read(path) != plan.read_bytes():
         raise FourminError(
             f"the plan {plan} has not been merged",
             "its seeds come from the commit that first holds it on the base branch",

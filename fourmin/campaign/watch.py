@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fourmin.launch import Launched, Launcher
-from fourmin.launch.control import Message
+from fourmin.launch.control import ControlMessage
 from fourmin.launch.job import Job
 from fourmin.log.reader import read_log
 from fourmin.log.records import Record
@@ -52,7 +52,7 @@ class Watch:
         self._started = False
         self._workers: set[int] = set()
         self._finished: set[int] = set()
-        self._first_failure: Message | None = None
+        self._first_failure: ControlMessage | None = None
         self._deadline = float("inf")
         self._silence = _Silence()
         self._stuck: Failure | None = None
@@ -106,7 +106,7 @@ class Watch:
             self._blame(message)
         return True
 
-    def _blame(self, message: Message) -> None:
+    def _blame(self, message: ControlMessage) -> None:
         """Keep the first failure; a node that has gone explains what workers elsewhere met."""
         first = self._first_failure
         if first is None:
@@ -153,9 +153,9 @@ class _Silence:
     def __init__(self) -> None:
         self._seconds = 0.0
         self._looked = time.monotonic()
-        self._last: Message | None = None
+        self._last: ControlMessage | None = None
 
-    def broken_by(self, message: Message) -> None:
+    def broken_by(self, message: ControlMessage) -> None:
         """Rank 0 has spoken."""
         self._seconds = 0.0
         self._last = message if message.data["within"] is not None else None

@@ -29,7 +29,7 @@ from fourmin.datasets.manifest import (
     name_fault,
 )
 from fourmin.datasets.pool import Progress, spread
-from fourmin.datasets.report import CheckReport, Problem
+from fourmin.datasets.report import CheckReport, DataProblem
 
 _CHUNK = 128
 _IGNORED = "are ignored: not an image of a class by place and name"
@@ -91,10 +91,10 @@ def _list_tree(data_dir: Path, report: CheckReport) -> list[tuple[str, str]]:
     for split in SPLITS:
         base = os.path.join(root, split)
         if not os.path.isdir(base):
-            report.problems.append(Problem(split, "the folder is missing"))
+            report.problems.append(DataProblem(split, "the folder is missing"))
             continue
         if _leaves(base, root):
-            report.problems.append(Problem(split, "a symbolic link that leaves the tree"))
+            report.problems.append(DataProblem(split, "a symbolic link that leaves the tree"))
             continue
         classes[split] = set()
         for folder in _listing(base, split, report):
@@ -106,10 +106,12 @@ def _list_tree(data_dir: Path, report: CheckReport) -> list[tuple[str, str]]:
         for name in sorted(classes["train"] ^ classes["val"]):
             has, lacks = SPLITS if name in classes["train"] else SPLITS[::-1]
             report.problems.append(
-                Problem(f"{lacks}/{printable(name)}", f"the class is in {has} but not in {lacks}")
+                DataProblem(
+                    f"{lacks}/{printable(name)}", f"the class is in {has} but not in {lacks}"
+                )
             )
     if not files and not report.problems:
-        report.problems.append(Problem(".", "there is no class folder in train and val"))
+        report.problems.append(DataProblem(".", "there is no class folder in train and val"))
     return files
 
 
@@ -118,7 +120,7 @@ def _listing(folder: str, name: str, report: CheckReport) -> list[os.DirEntry[st
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        report.problems.append(Problem(name, f"cannot be listed: {error.strerror or error}"))
+        report.problems.append(DataProblem(name, f"cannot be listed: {error.strerror or error}"))
         return []
 
 
@@ -128,28 +130,28 @@ def _list_class(
     """The images of one class folder; None when `folder` is not one that can be used."""
     name = f"{split}/{printable(folder.name)}"
     if folder.is_symlink() and _leaves(folder.path, root):
-        report.problems.append(Problem(name, "a symbolic link that leaves the tree"))
+        report.problems.append(DataProblem(name, "a symbolic link that leaves the tree"))
         return None
     if not folder.is_dir() or folder.name.startswith("."):
         report.note(_IGNORED, name)
         return None
     fault = name_fault(folder.name)
     if fault:
-        report.problems.append(Problem(name, fault))
+        report.problems.append(DataProblem(name, fault))
         return None
     found = []
     for entry in _listing(folder.path, name, report):
         path = f"{name}/{printable(entry.name)}"
         if entry.is_symlink() and _leaves(entry.path, root):
-            report.problems.append(Problem(path, "a symbolic link that leaves the tree"))
+            report.problems.append(DataProblem(path, "a symbolic link that leaves the tree"))
         elif not is_image_name(entry.name) or entry.name.startswith(".") or not entry.is_file():
             report.note(_IGNORED, path)
         elif fault := name_fault(entry.name):
-            report.problems.append(Problem(path, fault))
+            report.problems.append(DataProblem(path, fault))
         else:
             found.append((split, f"{folder.name}/{entry.name}"))
     if not found:
-        report.problems.append(Problem(name, "the class has no image"))
+        report.problems.append(DataProblem(name, "the class has no image"))
     return found
 
 

@@ -16,7 +16,7 @@ from fourmin.base.errors import FourminError
 from fourmin.datasets.images import Scanned, printable, require_pillow, scan_image
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, ImageRow, Manifest
 from fourmin.datasets.pool import Progress, spread
-from fourmin.datasets.report import CheckReport, Problem
+from fourmin.datasets.report import CheckReport, DataProblem
 from fourmin.datasets.shards import ShardIndex, read_samples, require_finished, sample_name
 
 
@@ -53,7 +53,9 @@ def check_shards(
     report.settle(rows, allowed_in_both)
     if report.ok and Manifest.from_rows(rows) != manifest:
         report.problems.append(
-            Problem(MANIFEST_NAME, "lists other widths, heights or classes than the images have")
+            DataProblem(
+                MANIFEST_NAME, "lists other widths, heights or classes than the images have"
+            )
         )
     if report.ok:
         report.manifest, report.manifest_path = manifest, data_dir / MANIFEST_NAME

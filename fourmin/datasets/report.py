@@ -17,7 +17,7 @@ _LISTED = "lie in both splits, as the benchmark lists"
 
 
 @dataclass(frozen=True)
-class Problem:
+class DataProblem:
     """One thing that must be put right: where (relative to the tree) and why."""
 
     path: str
@@ -50,7 +50,7 @@ class CheckReport:
     classes: int = 0
     total_bytes: int = 0
     seconds: float = 0.0
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[DataProblem] = field(default_factory=list)
     notes: dict[str, Note] = field(default_factory=dict)
     manifest: Manifest | None = None
     manifest_path: Path | None = None
@@ -88,7 +88,7 @@ class CheckReport:
     def add(self, scanned: Scanned) -> ImageRow | None:
         """Take what one image gave; returns its row where it has one."""
         if scanned.row is None:
-            self.problems.append(Problem(scanned.name, scanned.problem))
+            self.problems.append(DataProblem(scanned.name, scanned.problem))
         for text in scanned.notes:
             self.note(text, scanned.name)
         return scanned.row
@@ -118,7 +118,7 @@ class CheckReport:
             if other is not None and row.sha256.hex() in allowed:
                 self.note(_LISTED, name)
             elif other is not None:
-                self.problems.append(Problem(name, f"has the same content as {other}"))
+                self.problems.append(DataProblem(name, f"has the same content as {other}"))
             elif row.split in first:
                 self.note(_DUPLICATE, name)
             first.setdefault(row.split, name)

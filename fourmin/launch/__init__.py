@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
 
-from fourmin.launch.control import Message
+from fourmin.launch.control import ControlMessage
 from fourmin.launch.job import Job
 from fourmin.launch.registry import LAUNCHERS, imported, kind_of
 from fourmin.launch.site import Site
@@ -28,7 +28,7 @@ from fourmin.system.survey import Survey
 class Launched(Protocol):
     """Workers that were started."""
 
-    messages: queue.Queue[Message]
+    messages: queue.Queue[ControlMessage]
     """What the workers, and whatever watches them, said."""
 
     def go(self, rank: int) -> None:

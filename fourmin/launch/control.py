@@ -30,7 +30,7 @@ ORPHANED = 75
 
 
 @dataclass(frozen=True)
-class Message:
+class ControlMessage:
     """What a worker said. `kind`: hello, ready, progress, failed, finished, or lost when it hung
     up.
 
@@ -59,7 +59,7 @@ class ControlServer:
     """The command's end. Messages of all workers arrive in `messages`."""
 
     def __init__(self, path: Path) -> None:
-        self.messages: queue.Queue[Message] = queue.Queue()
+        self.messages: queue.Queue[ControlMessage] = queue.Queue()
         self._workers: dict[int, _Worker] = {}
         self._lock = threading.Lock()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -123,13 +123,13 @@ class ControlServer:
                 for other in self._workers.values():
                     if other.has_hung_up():
                         self._lose(other)
-            self.messages.put(Message(kind, worker.rank, worker.pid, data))
+            self.messages.put(ControlMessage(kind, worker.rank, worker.pid, data))
 
     def _lose(self, worker: _Worker) -> None:
         worker.gone = True
         if worker.rank >= 0 and not worker.ended:
             worker.ended = True
-            self.messages.put(Message("lost", worker.rank, worker.pid, {}))
+            self.messages.put(ControlMessage("lost", worker.rank, worker.pid, {}))
 
 
 @dataclass

@@ -18,7 +18,7 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.launch import network, preflight
-from fourmin.launch.control import Message, accept_all
+from fourmin.launch.control import ControlMessage, accept_all
 from fourmin.launch.job import Job
 from fourmin.launch.wire import RefusedError, Wire, welcome
 
@@ -260,7 +260,7 @@ class NodesRun:
     """The workers of one run on all nodes."""
 
     def __init__(self, nodes: list[Node], job: Job) -> None:
-        self.messages: queue.Queue[Message] = queue.Queue()
+        self.messages: queue.Queue[ControlMessage] = queue.Queue()
         self._nodes = nodes
         self._per_node = job.configuration.procs_per_node
         self._codes: dict[int, int] = {}
@@ -306,7 +306,7 @@ class NodesRun:
         if kind == "worker":
             said = message["message"]
             self.messages.put(
-                Message(
+                ControlMessage(
                     str(said["kind"]), int(said["rank"]), int(said["pid"]), said["data"], node.name
                 )
             )
@@ -330,7 +330,7 @@ class NodesRun:
     def _lose(self, node: Node, summary: str) -> None:
         details = "it was ended, crashed or cannot be reached any more"
         data = {"summary": summary, "details": details}
-        self.messages.put(Message("node-lost", -1, 0, data, node.name))
+        self.messages.put(ControlMessage("node-lost", -1, 0, data, node.name))
 
 
 def _listen(port: int) -> socket.socket:

@@ -82,7 +82,7 @@ class Plan:
 
 
 @dataclass
-class Slot:
+class RunState:
     """One run of the plan as the ledger tells it."""
 
     run: int
@@ -229,10 +229,10 @@ class Campaign:
         """The folder of run `run` (from 1)."""
         return self.folder / f"run-{run}"
 
-    def slots(self) -> list[Slot]:
+    def slots(self) -> list[RunState]:
         """All runs of the plan in order, with what the ledger says of each."""
         seeds = next(e.data["seeds"] for e in self.entries if e.kind == "seeds-assigned")
-        slots = [Slot(run, seed) for run, seed in enumerate(seeds, start=1)]
+        slots = [RunState(run, seed) for run, seed in enumerate(seeds, start=1)]
         for entry in self.entries:
             if not entry.kind.startswith("run-"):
                 continue
@@ -247,7 +247,7 @@ class Campaign:
                 slot.status = str(entry.data["status"])
         return slots
 
-    def intend(self, slot: Slot) -> int:
+    def intend(self, slot: RunState) -> int:
         """Record that `slot` is about to be tried; returns the attempt's number, from 1.
 
         The log of an attempt that never started is kept beside, and the intent names it.
@@ -266,11 +266,11 @@ class Campaign:
         self._append("run-intent", data)
         return slot.attempts + 1
 
-    def start(self, slot: Slot, attempt: int) -> None:
+    def start(self, slot: RunState, attempt: int) -> None:
         """Record, and make durable, that the first batch of `slot` is about to be read."""
         self._append("run-start", {"run": slot.run, "attempt": attempt})
 
-    def restart(self, slot: Slot, attempt: int) -> int:
+    def restart(self, slot: RunState, attempt: int) -> int:
         """Record that `slot`, which was cut off after its start, is about to go on.
 
         Returns the restart's number, from 1. What its log holds by now is vouched for, so that
@@ -290,7 +290,7 @@ class Campaign:
         )
         return slot.restarts
 
-    def finish(self, slot: Slot, attempt: int, status: str, result: Mapping[str, Any]) -> None:
+    def finish(self, slot: RunState, attempt: int, status: str, result: Mapping[str, Any]) -> None:
         """Record the outcome of `slot`: result.json, and the SHA-256 of it and of events.log."""
         folder = self.run_folder(slot.run)
         data = json_bytes(result)

@@ -43,7 +43,7 @@ class Changed:
 
 
 @dataclass(frozen=True)
-class History:
+class Repository:
     """A repository's working tree beside the commit that it started from.
 
     `root` is the top of the working tree; `base` the merge base of the named reference and HEAD;
@@ -55,7 +55,7 @@ class History:
     branch: str
 
     @classmethod
-    def open(cls, folder: Path, reference: str) -> History:
+    def open(cls, folder: Path, reference: str) -> Repository:
         """The repository that holds `folder`, with `reference` as its base.
 
         Raises FourminError where there is no repository, no such reference, or a shallow clone,

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from fourmin.log.records import (
     PROBLEM_KINDS,
+    LogProblem,
     Parsed,
     ParseError,
-    Problem,
     Record,
     parse_mll,
     parse_mllog,
@@ -25,7 +25,7 @@ from fourmin.log.records import (
     syntax_error,
 )
 
-__all__ = ["PROBLEM_KINDS", "EventLog", "Problem", "Record", "read_log"]
+__all__ = ["PROBLEM_KINDS", "EventLog", "LogProblem", "Record", "read_log"]
 
 MAX_BYTES = 32 * 1024 * 1024
 MAX_RECORDS = 500_000
@@ -52,7 +52,7 @@ class EventLog:
     """
 
     records: tuple[Record, ...]
-    problems: tuple[Problem, ...]
+    problems: tuple[LogProblem, ...]
     problem_counts: dict[str, int]
     size: int
     strict: bool
@@ -79,9 +79,9 @@ def read_log(
             data = _read_file(source, max_bytes)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            return _empty(Problem("unreadable", 1, reason or "cannot be read"), 0, strict)
+            return _empty(LogProblem("unreadable", 1, reason or "cannot be read"), 0, strict)
     if len(data) > max_bytes:
-        problem = Problem("too-large", 1, f"more than {max_bytes} bytes")
+        problem = LogProblem("too-large", 1, f"more than {max_bytes} bytes")
         return _empty(problem, len(data), strict)
     return _Reader(data, strict, max_records).read()
 
@@ -95,7 +95,7 @@ def _read_file(path: Path, max_bytes: int) -> bytes:
         return file.read(max_bytes + 1)
 
 
-def _empty(problem: Problem, size: int, strict: bool) -> EventLog:
+def _empty(problem: LogProblem, size: int, strict: bool) -> EventLog:
     return EventLog((), (problem,), {problem.kind: 1}, size, strict)
 
 
@@ -115,7 +115,7 @@ class _Reader:
         self.strict = strict
         self.max_records = max_records
         self.records: list[Record] = []
-        self.problems: list[Problem] = []
+        self.problems: list[LogProblem] = []
         self.counts: Counter[str] = Counter()
         # Characters that may still be looked at twice, for records that hold a token in a
         # string; with it spent, such records count as malformed and the time stays linear.
@@ -124,7 +124,7 @@ class _Reader:
     def problem(self, kind: str, line: int, message: str = "") -> None:
         self.counts[kind] += 1
         if self.counts[kind] <= KEPT_PROBLEMS:
-            self.problems.append(Problem(kind, line, message or PROBLEM_KINDS[kind]))
+            self.problems.append(LogProblem(kind, line, message or PROBLEM_KINDS[kind]))
 
     def read(self) -> EventLog:
         if self.text.startswith("\ufeff"):

@@ -74,7 +74,7 @@ class Record(NamedTuple):
     dialect: str
 
 
-class Problem(NamedTuple):
+class LogProblem(NamedTuple):
     """What is wrong in a log: one of `PROBLEM_KINDS`, a line (from 1) and a sentence."""
 
     kind: str

@@ -21,7 +21,7 @@ def render(comparison: Comparison) -> str:
 
 def render_pair(pair: SideBySide) -> str:
     """One line a fact: the times, what they say, and every difference."""
-    verdict = {} if pair.verdict is None else pair.verdict.to_json()
+    concluded = {} if pair.conclusion is None else pair.conclusion.to_json()
     rows = [
         {"area": "result", "name": name, "a": values[0], "b": values[1]}
         for name, values in (
@@ -33,7 +33,7 @@ def render_pair(pair: SideBySide) -> str:
     rows += [{"area": "note", "name": note} for note in pair.notes]
     rows += [
         {"area": "verdict", "name": name, "a": value}
-        for name, value in {**verdict, **(verdict.get("welch") or {})}.items()
+        for name, value in {**concluded, **(concluded.get("welch") or {})}.items()
         if not isinstance(value, (dict, list)) and value is not None
     ]
     rows += [{"area": d.area, "name": d.name, "a": d.a, "b": d.b} for d in pair.differences]

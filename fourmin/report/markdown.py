@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fourmin.report.columns import DETAILS, TEXT, Column, filled
 from fourmin.report.model import Comparison, Result
+from fourmin.report.pair_wording import conclusion, difference_rows, headline
 from fourmin.report.side_by_side import SideBySide
-from fourmin.report.verdict_wording import conclusion, difference_rows, headline
 from fourmin.report.wording import apart, one_line, tables
 
 # Scaling is said in full by the detail of the same name.

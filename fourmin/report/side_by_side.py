@@ -28,7 +28,7 @@ NO_SPREAD = "spread-below-resolution"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Conclusion:
     """What the runs say of the two times.
 
     `ratio` is B's benchmark result over A's, None without both. `typical` is the same of the
@@ -67,14 +67,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Two results; `verdict` is None where `obstacles` forbid a comparison."""
+    """Two results; `conclusion` is None where `obstacles` forbid a comparison."""
 
     ruleset: str
     a: Result
     b: Result
     obstacles: tuple[str, ...]
     notes: tuple[str, ...]
-    verdict: Verdict | None
+    conclusion: Conclusion | None
     differences: tuple[Difference, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -86,7 +86,7 @@ class SideBySide:
             "comparable": not self.obstacles,
             "obstacles": list(self.obstacles),
             "notes": list(self.notes),
-            "verdict": None if self.verdict is None else self.verdict.to_json(),
+            "verdict": None if self.conclusion is None else self.conclusion.to_json(),
             "differences": [
                 {"area": d.area, "name": d.name, "a": d.a, "b": d.b} for d in self.differences
             ],
@@ -109,7 +109,7 @@ def put_side_by_side(ruleset: str, results: Iterable[Result], a: str, b: str) ->
         right,
         obstacles,
         tuple(_notes(left, right)),
-        None if obstacles else _verdict(left, right),
+        None if obstacles else _concluded(left, right),
         tuple(_differences(left, right)),
     )
 
@@ -178,21 +178,21 @@ def _notes(a: Result, b: Result) -> Iterator[str]:
                 yield f"{name} does not tell its {area}"
 
 
-def _verdict(a: Result, b: Result) -> Verdict:
+def _concluded(a: Result, b: Result) -> Conclusion:
     ratio = b.minutes / a.minutes if a.minutes and b.minutes else None
     left, right = _log_times(a), _log_times(b)
     if left is None or right is None:
-        return Verdict(NOT_ENOUGH, ratio)
+        return Conclusion(NOT_ENOUGH, ratio)
     test = welch_test(left, right)
     if test is None:
-        return Verdict(NO_SPREAD, ratio)
+        return Conclusion(NO_SPREAD, ratio)
     shift = mean(right) - mean(left)
     half = student_t_quantile(1 - LEVEL / 2, test.degrees) * test.error
     outcome = NO_DIFFERENCE
     if test.p < LEVEL:
         outcome = A_FASTER if shift > 0 else B_FASTER
     interval = (math.exp(shift - half), math.exp(shift + half))
-    return Verdict(outcome, ratio, math.exp(shift), interval, test)
+    return Conclusion(outcome, ratio, math.exp(shift), interval, test)
 
 
 def _log_times(result: Result) -> list[float] | None:

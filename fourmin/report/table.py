@@ -11,8 +11,8 @@ from rich.table import Table
 from fourmin.base.text import printable
 from fourmin.report.columns import DETAILS, TEXT, filled
 from fourmin.report.model import Comparison, Result
+from fourmin.report.pair_wording import conclusion, difference_rows, headline
 from fourmin.report.side_by_side import SideBySide
-from fourmin.report.verdict_wording import conclusion, difference_rows, headline
 from fourmin.report.wording import NONE, apart, one_line, tables
 
 LEAST_WIDTH = 120

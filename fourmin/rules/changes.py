@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fourmin.ledger.git import History
+from fourmin.ledger.git import Repository
 from fourmin.ledger.view import CampaignView
 from fourmin.rules.rule import CHANGE, ERROR, NOTE, Problem, rule
 
@@ -15,9 +15,9 @@ _MAY_CHANGE = ("ledger.jsonl", "system.json")
 
 @dataclass(frozen=True)
 class ChangeView:
-    """A repository's history, and the campaigns that are checked, by path from its root."""
+    """A repository, and the campaigns that are checked, by path from its root."""
 
-    history: History
+    repository: Repository
     campaigns: dict[str, CampaignView]
 
 
@@ -40,7 +40,7 @@ def ledger_only_grows(change: ChangeView) -> Iterator[Problem]:
         Restore the ledger from the base commit.
     """
     for path, campaign in change.campaigns.items():
-        before = change.history.read(f"{path}/ledger.jsonl")
+        before = change.repository.read(f"{path}/ledger.jsonl")
         now = campaign.files.get("ledger.jsonl") or b""
         if before is not None and not now.startswith(before):
             yield Problem(campaign.where("ledger.jsonl"), "it does not begin as in the base commit")
@@ -66,9 +66,9 @@ def registered_before_results(change: ChangeView) -> Iterator[Problem]:
         if seeds is None or seeds.data.get("registration") != "registered":
             continue
         plan = f"{path}/campaign.json"
-        if change.history.read(plan) != campaign.files.get("campaign.json"):
+        if change.repository.read(plan) != campaign.files.get("campaign.json"):
             yield Problem(campaign.where("campaign.json"), "not as registered in the base commit")
-        elif seeds.data.get("beacon") != change.history.first_commit_with(plan):
+        elif seeds.data.get("beacon") != change.repository.first_commit_with(plan):
             yield Problem(
                 campaign.where("ledger.jsonl"),
                 "the beacon is not the commit in which the plan was registered",
@@ -94,7 +94,7 @@ def self_registered(change: ChangeView) -> Iterator[Problem]:
         seeds = campaign.history.seeds
         alone = seeds is not None and seeds.data.get("registration") == "self"
         counts = campaign.plan is not None and not campaign.plan["practice"]
-        if alone and counts and change.history.read(f"{path}/campaign.json") is None:
+        if alone and counts and change.repository.read(f"{path}/campaign.json") is None:
             yield Problem(campaign.where("campaign.json"), "registered by itself alone")
 
 
@@ -112,7 +112,7 @@ def own_folder_only(change: ChangeView) -> Iterator[Problem]:
     How to put it right
         Take everything else out of the change, and propose it for itself.
     """
-    paths = [changed.path for changed in change.history.changes]
+    paths = [changed.path for changed in change.repository.changes]
     submitters = {path.split("/")[1] for path in paths if _is_submitted(path)}
     if not submitters:
         return
@@ -139,7 +139,7 @@ def submissions_stay(change: ChangeView) -> Iterator[Problem]:
     How to put it right
         Restore the files from the base commit.
     """
-    for changed in change.history.changes:
+    for changed in change.repository.changes:
         if not _is_submitted(changed.path) or changed.status == "A":
             continue
         name = changed.path.rpartition("/")[2]

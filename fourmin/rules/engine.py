@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.ledger.git import History
+from fourmin.ledger.git import Repository
 from fourmin.ledger.submission import SubmissionView
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.results import tree
@@ -66,7 +66,7 @@ def check(
         findings += found
     findings += _apply(TREE, list(views.values()), "")
     if base is not None:
-        repository = History.open(Path(paths[0]), base)
+        repository = Repository.open(Path(paths[0]), base)
         findings += _check_change(repository, views)
         waivers = waivers_at(repository) if waivers is None else waivers
     findings = _waived(findings, views.values(), waivers)
@@ -74,16 +74,16 @@ def check(
     return Report(CURRENT, verdicts(things, findings), tuple(findings))
 
 
-def _check_change(history: History, views: Mapping[str, CampaignView]) -> list[Finding]:
+def _check_change(repository: Repository, views: Mapping[str, CampaignView]) -> list[Finding]:
     """What a change since the base may not do; its paths are from the repository's root."""
-    known = {history.relative(path): view for path, view in views.items()}
+    known = {repository.relative(path): view for path, view in views.items()}
     campaigns = {path: view for path, view in known.items() if path is not None}
-    return _apply(CHANGE, ChangeView(history, campaigns), str(history.root))
+    return _apply(CHANGE, ChangeView(repository, campaigns), str(repository.root))
 
 
-def waivers_at(history: History) -> tuple[Waiver, ...]:
+def waivers_at(repository: Repository) -> tuple[Waiver, ...]:
     """The waivers of the base commit: a change cannot grant itself one."""
-    data = history.read(f"rules/{WAIVERS_FILE}")
+    data = repository.read(f"rules/{WAIVERS_FILE}")
     return () if data is None else parse_waivers(data, f"rules/{WAIVERS_FILE} of the base")
 
 

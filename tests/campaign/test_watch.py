@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fourmin.campaign import watch
-from fourmin.launch.control import Message
+from fourmin.launch.control import ControlMessage
 
 
 class Clock:
@@ -15,8 +15,8 @@ class Clock:
         return self.now
 
 
-def said(within: float | None) -> Message:
-    return Message("progress", 0, 1, {"doing": "batch 5 of epoch 3", "within": within}, "n1")
+def said(within: float | None) -> ControlMessage:
+    return ControlMessage("progress", 0, 1, {"doing": "batch 5 of epoch 3", "within": within}, "n1")
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from fourmin.base.canonical import sha256_hex
 from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
 from fourmin.ledger import campaign as module
-from fourmin.ledger.campaign import Campaign, Slot
+from fourmin.ledger.campaign import Campaign, RunState
 from fourmin.ledger.seeds import assign_seeds
 from fourmin.rules.engine import check_campaign
 from fourmin.rules.rule import ERROR
@@ -65,7 +65,7 @@ def test_an_intent_comes_before_everything(campaign: Campaign) -> None:
     slot = campaign.slots()[0]
     assert campaign.intend(slot) == 1
     again = Campaign(campaign.folder).slots()[0]
-    assert again == Slot(1, slot.seed, attempts=1)
+    assert again == RunState(1, slot.seed, attempts=1)
     campaign.start(again, 1)
     assert Campaign(campaign.folder).slots()[0].started
     assert _errors(campaign.folder) == []

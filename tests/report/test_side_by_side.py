@@ -57,7 +57,7 @@ def test_the_verdict_is_welchs_on_log_time(result: Result) -> None:
     import math
 
     left, right = (4.0, 4.4, 3.9, 4.2, 4.1), (3.0, 3.3, 3.1, 2.9, 3.6)
-    found = pair(timed(result, "a", *left), timed(result, "b", *right)).verdict
+    found = pair(timed(result, "a", *left), timed(result, "b", *right)).conclusion
     assert found is not None
     assert found.test is not None
     theirs = stats.ttest_ind(
@@ -76,7 +76,7 @@ def test_the_verdict_is_welchs_on_log_time(result: Result) -> None:
 
 def test_outcomes(result: Result) -> None:
     def outcome(left: tuple[float | None, ...], right: tuple[float | None, ...]) -> str:
-        verdict = pair(timed(result, "a", *left), timed(result, "b", *right)).verdict
+        verdict = pair(timed(result, "a", *left), timed(result, "b", *right)).conclusion
         assert verdict is not None
         return verdict.outcome
 
@@ -99,7 +99,7 @@ def test_what_must_not_be_compared_gets_no_verdict(
     change: dict[str, object], result: Result
 ) -> None:
     found = pair(timed(result, "a", 4.0, 4.1, 4.2), timed(result, "b", 3.0, 3.1, 3.2, **change))
-    assert found.verdict is None
+    assert found.conclusion is None
     assert len(found.obstacles) == 1
     document = found.to_json()
     assert (document["comparable"], document["verdict"]) == (False, None)

@@ -15,7 +15,7 @@ from tamper import STEPS, apply, reseal
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
-from fourmin.ledger.git import History
+from fourmin.ledger.git import Repository
 from fourmin.rules.engine import check
 from fourmin.rules.rule import ERROR
 
@@ -271,7 +271,7 @@ def test_a_repositorys_own_programs_are_not_run(root: Path) -> None:
 
 
 def test_what_the_base_holds(root: Path) -> None:
-    history = History.open(root, "main")
+    history = Repository.open(root, "main")
     plan = f"{PLACE}/failed/campaign.json"
     assert history.read(plan) == (root / plan).read_bytes()
     assert history.read("no/such/file") is None

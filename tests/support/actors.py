@@ -13,7 +13,7 @@ from campaign_factory import SYSTEM, Story, play_restart, play_run
 
 from fourmin.launch.control import ControlServer
 from fourmin.launch.job import Job
-from fourmin.ledger.campaign import Slot
+from fourmin.ledger.campaign import RunState
 from fourmin.log.writer import EventLogWriter
 from fourmin.recipe.configuration import Configuration
 
@@ -58,7 +58,7 @@ class Place:
     def configuration(self) -> Configuration:
         return self.job.configuration
 
-    def start(self, slot: Slot, attempt: int) -> None:
+    def start(self, slot: RunState, attempt: int) -> None:
         self.ask()
 
 
@@ -126,7 +126,7 @@ class ActingWorkers:
             lines[1].say("failed", summary="no such library", details="a traceback", final=False)
             self._code = 1
             return
-        slot = Slot(self._job.run, self._job.seed)
+        slot = RunState(self._job.run, self._job.seed)
         with EventLogWriter(self._job.events_log, resume=self._job.restart > 0) as log:
             self._play(log, Place(self._job, lines[0].ask), slot, None if fault is None else 2)
         if fault is None:
@@ -146,7 +146,7 @@ class ActingWorkers:
                 line.say("finished") if line.rank == 0 else None
             self._code = 1
 
-    def _play(self, log: EventLogWriter, place: Any, slot: Slot, cut_in: int | None) -> None:
+    def _play(self, log: EventLogWriter, place: Any, slot: RunState, cut_in: int | None) -> None:
         job, story, clock = self._job, self._told(), RealClock()
         if job.restart:
             play_restart(

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from fourmin.base.canonical import sha256_hex
-from fourmin.ledger.campaign import EVENTS_FILE, Campaign, Plan, Slot
+from fourmin.ledger.campaign import EVENTS_FILE, Campaign, Plan, RunState
 from fourmin.ledger.known import KnownCampaign
 from fourmin.log import keys
 from fourmin.log.reader import read_log
@@ -242,7 +242,9 @@ def _tell(campaign: Campaign, story: Story, clock: Clock) -> bool:
     return True
 
 
-def _log(campaign: Campaign, slot: Slot, clock: Clock, *, resume: bool = False) -> EventLogWriter:
+def _log(
+    campaign: Campaign, slot: RunState, clock: Clock, *, resume: bool = False
+) -> EventLogWriter:
     return EventLogWriter(
         campaign.run_folder(slot.run) / EVENTS_FILE,
         resume=resume,
@@ -251,11 +253,13 @@ def _log(campaign: Campaign, slot: Slot, clock: Clock, *, resume: bool = False) 
     )
 
 
-def _result(campaign: Campaign, slot: Slot) -> dict[str, Any]:
+def _result(campaign: Campaign, slot: RunState) -> dict[str, Any]:
     return run_result(read_log(campaign.run_folder(slot.run) / EVENTS_FILE))
 
 
-def _begin(log: EventLogWriter, campaign: Campaign, slot: Slot, attempt: int, story: Story) -> None:
+def _begin(
+    log: EventLogWriter, campaign: Campaign, slot: RunState, attempt: int, story: Story
+) -> None:
     plan = campaign.plan
     log.point(keys.SUBMISSION_BENCHMARK, plan["benchmark"])
     log.point(keys.SUBMISSION_ORG, plan["submitter"])
@@ -309,7 +313,7 @@ def _hyperparameters(config: Configuration, dataset: Mapping[str, Any]) -> dict[
 def play_run(
     log: EventLogWriter,
     campaign: Campaign,
-    slot: Slot,
+    slot: RunState,
     attempt: int,
     story: Story,
     clock: Clock,
@@ -335,7 +339,7 @@ def play_run(
 def play_restart(
     log: EventLogWriter,
     campaign: Campaign,
-    slot: Slot,
+    slot: RunState,
     number: int,
     epoch: int,
     story: Story,
@@ -354,7 +358,7 @@ def play_restart(
 def _go_to_the_end(
     log: EventLogWriter,
     campaign: Campaign,
-    slot: Slot,
+    slot: RunState,
     story: Story,
     clock: Clock,
     chance: random.Random,
@@ -383,7 +387,7 @@ def _go_to_the_end(
 def _train(
     log: EventLogWriter,
     campaign: Campaign,
-    slot: Slot,
+    slot: RunState,
     story: Story,
     clock: Clock,
     chance: random.Random,

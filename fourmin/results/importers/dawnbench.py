@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fourmin.base.canonical import JSON
 from fourmin.log import keys
-from fourmin.log.reader import EventLog, Problem
+from fourmin.log.reader import EventLog, LogProblem
 from fourmin.log.records import MLLOG, Record
 from fourmin.results.folder import FAULTS, read_bytes
 from fourmin.results.importers.files import head, read_json
@@ -60,7 +60,7 @@ def load_entry(file: Path, path: str) -> ForeignSet:
             found.system = _text(value.get("hardware"))
     data = read_bytes(table, MAX_TSV_BYTES)
     if isinstance(data, str):
-        problem = Problem("unreadable", 1, FAULTS.get(data, data))
+        problem = LogProblem("unreadable", 1, FAULTS.get(data, data))
         log = EventLog((), (problem,), {problem.kind: 1}, 0, False)
     else:
         log = read_table(data)
@@ -73,14 +73,14 @@ def read_table(data: bytes) -> EventLog:
 
     Times are ms since the start; an accuracy is that of the top 5, as a fraction.
     """
-    problems: list[Problem] = []
+    problems: list[LogProblem] = []
     lines = _LINE_END.split(data.decode("utf-8-sig", "replace"))
     header = [name.strip().lower() for name in lines[0].split("\t")]
     places = {
         name: header.index(name.lower()) if name.lower() in header else None for name in COLUMNS
     }
     if places["hours"] is None or places["top5Accuracy"] is None:
-        problem = Problem("no-records", 1, "no columns `hours` and `top5Accuracy`")
+        problem = LogProblem("no-records", 1, "no columns `hours` and `top5Accuracy`")
         return EventLog((), (problem,), {problem.kind: 1}, len(data), False)
     records = [_record(1, keys.RUN_START, None, 0.0, {})]
     reached, last_ms, last_line = False, 0.0, 1
@@ -90,7 +90,9 @@ def read_table(data: bytes) -> EventLog:
         cells = line.split("\t")
         epoch, hours, top1, top5 = (_number(cells, places[name]) for name in COLUMNS)
         if hours is None or top5 is None:
-            problems.append(Problem("malformed-record", number, "a row without time or accuracy"))
+            problems.append(
+                LogProblem("malformed-record", number, "a row without time or accuracy")
+            )
             continue
         time_ms = hours * _MS_AN_HOUR
         metadata: dict[str, JSON] = {keys.EPOCH_NUM: epoch, "top1": top1}
@@ -105,7 +107,7 @@ def read_table(data: bytes) -> EventLog:
         status: dict[str, JSON] = {keys.STATUS: keys.ABORTED}
         records.append(_record(last_line, keys.RUN_STOP, None, last_ms, status))
     if len(lines) - 1 > MOST_ROWS:
-        problems.append(Problem("too-many-records", MOST_ROWS, f"more than {MOST_ROWS} rows"))
+        problems.append(LogProblem("too-many-records", MOST_ROWS, f"more than {MOST_ROWS} rows"))
     counts: dict[str, int] = {}
     for found in problems:
         counts[found.kind] = counts.get(found.kind, 0) + 1

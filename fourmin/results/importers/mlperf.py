@@ -11,7 +11,7 @@ import os
 import re
 from pathlib import Path
 
-from fourmin.log.reader import EventLog, Problem, read_log
+from fourmin.log.reader import EventLog, LogProblem, read_log
 from fourmin.results.folder import FAULTS, read_bytes
 from fourmin.results.importers.files import head, read_json
 from fourmin.results.importers.model import (
@@ -102,7 +102,7 @@ def load_set(folder: Path, path: str, names: list[str]) -> ForeignSet:
 def _log(file: Path) -> EventLog:
     data = read_bytes(file)
     if isinstance(data, str):
-        problem = Problem("unreadable", 1, FAULTS.get(data, data))
+        problem = LogProblem("unreadable", 1, FAULTS.get(data, data))
         return EventLog((), (problem,), {problem.kind: 1}, 0, False)
     return read_log(data)
 

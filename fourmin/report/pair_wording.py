@@ -13,8 +13,8 @@ from fourmin.report.side_by_side import (
     LEVEL,
     NO_SPREAD,
     NOT_ENOUGH,
+    Conclusion,
     SideBySide,
-    Verdict,
 )
 from fourmin.report.wording import NONE, duration, interval, run_times, verdict
 
@@ -33,12 +33,12 @@ def headline(name: str, result: Result) -> str:
 
 def conclusion(pair: SideBySide) -> Iterator[str]:
     """What the times say, or why they must not be compared; then what else a reader must know."""
-    if pair.verdict is None:
+    if pair.conclusion is None:
         yield "not comparable:"
         yield from (f"  {printable(obstacle)}" for obstacle in pair.obstacles)
     else:
         yield _by_how_much(pair)
-        yield _what_the_test_says(pair.verdict)
+        yield _what_the_test_says(pair.conclusion)
     yield from (f"note: {printable(note)}" for note in pair.notes)
 
 
@@ -51,7 +51,7 @@ def difference_rows(pair: SideBySide) -> Iterator[tuple[str, ...]]:
 
 def _by_how_much(pair: SideBySide) -> str:
     a, b = pair.a.minutes, pair.b.minutes
-    ratio = None if pair.verdict is None else pair.verdict.ratio
+    ratio = None if pair.conclusion is None else pair.conclusion.ratio
     if a is None or b is None or ratio is None:
         return "no difference in time: at least one side has no benchmark result"
     if ratio == 1:
@@ -63,7 +63,7 @@ def _by_how_much(pair: SideBySide) -> str:
     )
 
 
-def _what_the_test_says(found: Verdict) -> str:
+def _what_the_test_says(found: Conclusion) -> str:
     if found.outcome == NOT_ENOUGH:
         return (
             f"not enough runs to say whether they differ: each side needs {FEWEST_RUNS} that "
