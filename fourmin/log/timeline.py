@@ -244,16 +244,6 @@ class Timeline:
         return self.values(keys.SEED)
 
     @property
-    def epochs_started(self) -> tuple[float | None, ...]:
-        """epoch_num of every epoch_start, in file order."""
-        return tuple(interval.epoch for interval in self.epoch_intervals)
-
-    @property
-    def epochs_stopped(self) -> tuple[float | None, ...]:
-        """epoch_num of every epoch_stop, in file order."""
-        return tuple(_epoch(record) for record in self._by_key.get(keys.EPOCH_STOP, ()))
-
-    @property
     def clock_samples(self) -> tuple[ClockSample, ...]:
         """Every record that carries both clocks."""
         return tuple(

@@ -86,14 +86,9 @@ class ReportedRun:
 
     def to_json(self) -> dict[str, Any]:
         """As `fourmin report --format json` gives it."""
-        return {
-            "path": self.path,
-            "status": self.status,
-            "minutes": self.minutes,
-            "epochs": self.epochs,
-            "quality": self.quality,
-            "energy": None if self.energy is None else self.energy.to_json(),
-        }
+        names = ("path", "status", "minutes", "epochs", "quality")
+        told = {name: getattr(self, name) for name in names}
+        return {**told, "energy": self.energy and self.energy.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,53 +222,35 @@ class Result:
 
     def to_json(self) -> dict[str, Any]:
         """As `fourmin report --format json` gives it; keys are added, never renamed."""
-        reference = self.convergence.reference
-        return {
-            "source": self.source,
-            "path": self.path,
-            "submitter": self.submitter,
-            "system": self.system,
-            "benchmark": self.benchmark,
-            "division": self.division,
-            "chips": self.chips,
-            "global_batch_size": self.global_batch_size,
-            "quality_target": self.quality_target,
+        point = self.convergence.reference
+        made = {
             "runs": [run.to_json() for run in self.runs],
-            "minutes": self.minutes,
-            "scaled_minutes": self.scaled_minutes,
             "ci95": None if self.ci95 is None else list(self.ci95),
-            "cv": self.cv,
-            "epochs_mean": self.epochs_mean,
-            "images_per_second": self.images_per_second,
-            "scaling_efficiency": self.scaling_efficiency,
-            "campaigns": self.campaigns,
             "waivers": list(self.verdict.waivers),
             "findings": len(self.verdict.findings),
-            "valid": self.valid,
-            "registration": self.registration,
-            "dataset": self.dataset,
-            "clock": self.clock,
-            "state": self.state,
-            "practice": self.practice,
-            "round": self.round,
-            "chip": self.chip,
-            "quality": self.quality,
-            "rcp": None
-            if reference is None
-            else {
+            "rcp": point
+            and {
                 "epochs": self.convergence.epochs,
-                "mean": reference.mean,
-                "minimum": reference.minimum,
+                "mean": point.mean,
+                "minimum": point.minimum,
             },
-            "scaling_baseline": None if self.baseline is None else self.baseline.path,
-            "exposed_ms": self.exposed_ms,
-            "energy": None if self.energy is None else self.energy.to_json(),
+            "scaling_baseline": self.baseline and self.baseline.path,
+            "energy": self.energy and self.energy.to_json(),
             "cost": None
             if self.price is None or self.cost is None
             else {"amount": self.cost, **self.price.to_json(), "basis": "stated"},
-            "verified": self.verified,
-            "citation": self.citation,
         }
+        return {name: made[name] if name in made else getattr(self, name) for name in _KEYS}
+
+
+_KEYS = (
+    "source", "path", "submitter", "system", "benchmark", "division", "chips", "global_batch_size",
+    "quality_target", "runs", "minutes", "scaled_minutes", "ci95", "cv", "epochs_mean",
+    "images_per_second", "scaling_efficiency", "campaigns", "waivers", "findings", "valid",
+    "registration", "dataset", "clock", "state", "practice", "round", "chip", "quality", "rcp",
+    "scaling_baseline", "exposed_ms", "energy", "cost", "verified", "citation",
+)  # fmt: skip
+"""A result's keys in JSON, most under the names that they have here."""
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,8 @@ def test_epochs_and_blocks() -> None:
         (3, "block_stop", None, {"first_epoch_num": 1}),
         (4, "epoch_stop", None, epoch(9)),
     )
-    assert run.epochs_started == (1, 2)
-    assert run.epochs_stopped == (1, 2, 9)
+    assert [interval.epoch for interval in run.epoch_intervals] == [1, 2]
+    assert [stop.metadata["epoch_num"] for stop in run.all("epoch_stop")] == [1, 2, 9]
     (block,) = run.block_intervals
     assert (block.epoch, block.epoch_count, block.start_ms, block.stop_ms) == (1, 2, 1, 3)
 

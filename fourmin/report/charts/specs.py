@@ -35,25 +35,19 @@ def time_chart(theme: Theme, width: Width, unit: str) -> Spec:
         "layer": [
             {
                 "transform": [{"filter": "datum.kind === 'result' && isValid(datum.low)"}],
-                "mark": {"type": "rule", "color": theme.mean, "strokeWidth": 1.5, "opacity": 0.7},
+                "mark": _line_to(theme),
                 "encoding": {"x": _zero_based("low", axis), "x2": {"field": "high"}},
             },
             {
-                "transform": [{"filter": "datum.kind === 'run'"}],
-                "mark": {
-                    "type": "point",
-                    "filled": True,
-                    "size": 34,
-                    "opacity": 0.75,
-                    "color": theme.mark,
-                },
+                **_only("run"),
+                "mark": _dot(theme),
                 "encoding": {
                     "x": _zero_based("value", axis),
                     "tooltip": _tooltip(result="label", run="run", **{unit: "value"}),
                 },
             },
             {
-                "transform": [{"filter": "datum.kind === 'result'"}],
+                **_only("result"),
                 "mark": {"type": "tick", "thickness": 2, "size": 13, "color": theme.mean},
                 "encoding": {
                     "x": _zero_based("value", axis),
@@ -82,17 +76,10 @@ def accuracy_chart(theme: Theme, width: Width, unit: str) -> Spec:
             },
         },
         "layer": [
+            {**_only("target"), "mark": _dashed(theme)},
             {
-                "transform": [{"filter": "datum.kind === 'target'"}],
-                "mark": {"type": "line", "color": theme.quiet, "strokeDash": [5, 4]},
-            },
-            {
-                "transform": [{"filter": "datum.kind === 'run'"}],
-                "mark": {
-                    "type": "line",
-                    "strokeWidth": 1.5,
-                    "point": {"filled": True, "size": 22},
-                },
+                **_only("run"),
+                "mark": {"type": "line", "strokeWidth": 1.5, "point": {"filled": True, "size": 22}},
                 "encoding": {
                     "color": {
                         "field": "run",
@@ -160,10 +147,7 @@ def scaling_chart(theme: Theme, width: Width) -> Spec:
             **size,
             "encoding": {"x": chips, "y": images},
             "layer": [
-                {
-                    "transform": [{"filter": "datum.kind === 'ideal'"}],
-                    "mark": {"type": "line", "color": theme.quiet, "strokeDash": [5, 4]},
-                },
+                {**_only("ideal"), "mark": _dashed(theme)},
                 {
                     "transform": [{"filter": "datum.kind !== 'ideal'"}],
                     "mark": {"type": "point", "size": 46, "color": theme.mark, "strokeWidth": 1.5},
@@ -207,21 +191,29 @@ def exposed_chart(theme: Theme, width: Width, by_run: bool = False) -> Spec:
         },
         "layer": [
             {
-                "mark": {"type": "rule", "color": theme.mean, "opacity": 0.7, "strokeWidth": 1.5},
-                "encoding": {
-                    "x": _zero_based("median", axis),
-                    "x2": {"field": "p95"},
-                },
+                "mark": _line_to(theme),
+                "encoding": {"x": _zero_based("median", axis), "x2": {"field": "p95"}},
             },
-            {
-                "mark": {
-                    "type": "point", "filled": True, "size": 34, "opacity": 0.75,
-                    "color": theme.mark,
-                },
-                "encoding": {"x": _zero_based("median", axis)},
-            },
+            {"mark": _dot(theme), "encoding": {"x": _zero_based("median", axis)}},
         ],
-    }  # fmt: skip
+    }
+
+
+def _only(kind: str) -> Spec:
+    """A layer's rows: those of a kind."""
+    return {"transform": [{"filter": f"datum.kind === '{kind}'"}]}
+
+
+def _dot(theme: Theme) -> Spec:
+    return {"type": "point", "filled": True, "size": 34, "opacity": 0.75, "color": theme.mark}
+
+
+def _line_to(theme: Theme) -> Spec:
+    return {"type": "rule", "color": theme.mean, "strokeWidth": 1.5, "opacity": 0.7}
+
+
+def _dashed(theme: Theme) -> Spec:
+    return {"type": "line", "color": theme.quiet, "strokeDash": [5, 4]}
 
 
 def _whole(theme: Theme, width: Width) -> Spec:
