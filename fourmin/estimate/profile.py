@@ -35,18 +35,13 @@ A profile is a TOML file, one of those beside this module or the user's own:
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from fourmin.base.toml import tomllib
 
 LINK_KINDS = ("nvlink", "pcie")
 NCCL_ALGORITHMS = ("ring", "tree")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from fourmin.base.toml import tomllib
 from fourmin.estimate.collectives import best_hybrid_threshold
 from fourmin.estimate.fitted import Fitted
 from fourmin.estimate.models import fuse, load_shape
@@ -17,11 +17,6 @@ from fourmin.estimate.profile import Compute, Profile, load_profile
 from fourmin.estimate.step import Step, estimate_step, evaluation_seconds, grouping, spread
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import load_preset
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 TRAIN_IMAGES, EVAL_IMAGES, EVAL_EPOCHS = 1_281_167, 50_000, 4
 """ImageNet's images, and MLPerf's epochs from one evaluation to the next: its images/s have the

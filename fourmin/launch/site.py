@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,12 +18,8 @@ from typing import Any, TypeVar, cast
 
 from fourmin.base.errors import FourminError, list_names
 from fourmin.base.files import user_folder
+from fourmin.base.toml import tomllib
 from fourmin.launch.registry import LAUNCHERS, imported, kind_of
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SITE_VARIABLE = "FOURMIN_SITE"
 SITE_FILE = "site.toml"

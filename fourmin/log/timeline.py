@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from fourmin.base.canonical import JSON
+from fourmin.base.values import number
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
 from fourmin.log.records import MLL, MLLOG, MLP, Record
@@ -38,6 +39,13 @@ class Interval:
     start_line: int
     stop_ms: float | None
     stop_line: int | None
+
+    @property
+    def duration_ms(self) -> float | None:
+        """From start to stop; None where either is missing."""
+        if self.start_ms is None or self.stop_ms is None:
+            return None
+        return self.stop_ms - self.start_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +258,7 @@ class Timeline:
             ClockSample(record.line, record.time_ms, monotonic)
             for record in self.log.records
             if record.time_ms is not None
-            and (monotonic := _number(record.metadata.get(keys.MONOTONIC_MS))) is not None
+            and (monotonic := number(record.metadata.get(keys.MONOTONIC_MS))) is not None
         )
 
     def first_reaching(
@@ -283,7 +291,7 @@ class _OpenInterval:
     def closed(self) -> Interval:
         return Interval(
             epoch=self.epoch,
-            epoch_count=_number(self.start.metadata.get(keys.EPOCH_COUNT)),
+            epoch_count=number(self.start.metadata.get(keys.EPOCH_COUNT)),
             start_ms=self.start.time_ms,
             start_line=self.start.line,
             stop_ms=_time(self.stop),
@@ -346,7 +354,7 @@ def _evaluation(record: Record, interval: _OpenInterval | None) -> Evaluation:
     ]
     return Evaluation(
         epoch=_epoch(record),
-        accuracy=_number(value),
+        accuracy=number(value),
         value=record.value,
         time_ms=record.time_ms,
         samples=next((count for count in counts if count is not None), None),
@@ -360,21 +368,17 @@ def _time(record: Record | None) -> float | None:
     return None if record is None else record.time_ms
 
 
-def _number(value: JSON) -> float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
 def _epoch(record: Record) -> float | None:
     """The epoch a record belongs to, from the metadata or where v0.5 put it: the value."""
     metadata = record.metadata
     for name in (keys.EPOCH_NUM, "epoch", keys.FIRST_EPOCH_NUM):
         if name in metadata:
-            return _number(metadata[name])
+            return number(metadata[name])
     if record.dialect == MLP:
         if isinstance(record.value, dict):
-            return _number(record.value.get("epoch"))
+            return number(record.value.get("epoch"))
         if record.key != keys.EVAL_ACCURACY:
-            return _number(record.value)
+            return number(record.value)
     return None
 
 
@@ -382,10 +386,10 @@ def _distinct(values: Iterable[JSON]) -> tuple[JSON, ...]:
     """The distinct values in order; linear. 1 and 1.0 are one value, 1 and true are two."""
     found: dict[str, JSON] = {}
     for value in values:
-        number = _number(value)
-        whole = number is not None and number == int(number)
+        count = number(value)
+        whole = count is not None and count == int(count)
         spelling = (
-            str(int(number)) if whole and number is not None else json.dumps(value, sort_keys=True)
+            str(int(count)) if whole and count is not None else json.dumps(value, sort_keys=True)
         )
         found.setdefault(spelling, value)
     return tuple(found.values())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fourmin.base.values import mapping
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.report import runs as of_run
 from fourmin.report.model import ReportedRun, Result
 from fourmin.results.rcp import Convergence, convergence
 from fourmin.results.summary import counted_minutes, summarize
-from fourmin.rules.compare import mapping
 from fourmin.rules.verdict import Verdict
 from fourmin.ruleset import Benchmark
 

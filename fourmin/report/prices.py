@@ -7,7 +7,6 @@ made from it is shown.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -15,11 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from fourmin.base.toml import tomllib
 
 MOST_BYTES = 1 << 20
 _FIELDS = ("system", "submitter", "per_hour", "currency", "source", "date")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fourmin.base.values import mapping, number
 from fourmin.log.timeline import Interval, Timeline
 from fourmin.report.model import Communication, Energy, Evaluated, Span
-from fourmin.rules.compare import mapping, number
 
 _MS_A_MINUTE = 60_000
 _MOST = 1e300

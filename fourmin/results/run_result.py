@@ -6,12 +6,12 @@ events.log and compares.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+from fourmin.base.values import mapping, number
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
-from fourmin.log.timeline import Interval, Timeline
+from fourmin.log.timeline import Timeline
 
 CONVERGED = "converged"
 NOT_CONVERGED = "not-converged"
@@ -35,8 +35,8 @@ def run_result(log: EventLog) -> dict[str, Any]:
     it. A value that the log does not give is None; nothing is raised for a broken log.
     """
     timeline = Timeline.from_log(log)
-    campaign = _mapping(timeline.value(keys.CAMPAIGN))
-    configuration = _mapping(timeline.value(keys.CONFIGURATION))
+    campaign = mapping(timeline.value(keys.CAMPAIGN))
+    configuration = mapping(timeline.value(keys.CONFIGURATION))
     last = timeline.evaluations[-1] if timeline.evaluations else None
     milliseconds = timeline.time_to_train_ms
     return {
@@ -106,29 +106,18 @@ def _throughput(timeline: Timeline) -> float | None:
     """Images trained on in whole epochs, over the time spent in them (images/s)."""
     images, milliseconds = 0.0, 0.0
     counts = {
-        record.line: record.metadata.get(keys.SAMPLES_COUNT)
+        record.line: number(record.metadata.get(keys.SAMPLES_COUNT))
         for record in timeline.all(keys.EPOCH_STOP)
     }
     for interval in timeline.epoch_intervals:
         count = None if interval.stop_line is None else counts.get(interval.stop_line)
-        duration = _duration_ms(interval)
-        if isinstance(count, (int, float)) and not isinstance(count, bool) and duration is not None:
+        if count is not None and interval.duration_ms is not None:
             images += count
-            milliseconds += duration
+            milliseconds += interval.duration_ms
     return images / milliseconds * 1000 if milliseconds > 0 else None
-
-
-def _duration_ms(interval: Interval) -> float | None:
-    if interval.start_ms is None or interval.stop_ms is None:
-        return None
-    return interval.stop_ms - interval.start_ms
 
 
 def _minutes_between(start_ms: float | None, stop_ms: float | None) -> float | None:
     if start_ms is None or stop_ms is None:
         return None
     return (stop_ms - start_ms) / _MILLISECONDS_PER_MINUTE
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fourmin.base.values import number
 from fourmin.ledger.history import RunHistory
 from fourmin.ledger.view import RunView
 from fourmin.log import keys
 from fourmin.log.timeline import ClockSample
-from fourmin.rules.compare import number
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
 LARGEST_GAP_MS = 1000

@@ -38,15 +38,5 @@ def short(value: Any, limit: int = 60) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def number(value: Any) -> float | None:
-    """`value` if it is a number (no boolean), otherwise None."""
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """`value` if it is an object, otherwise an empty one."""
-    return value if isinstance(value, Mapping) else {}
-
-
 def _spelling(value: Any) -> str:
     return json.dumps(value, sort_keys=True, default=str)

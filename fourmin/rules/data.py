@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from fourmin.base.values import mapping, number
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
-from fourmin.rules.compare import mapping, number, same, short
+from fourmin.rules.compare import same, short
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, Problem, rule
 from fourmin.ruleset import Benchmark
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from fourmin.base.values import number
 from fourmin.ledger.view import RunView
 from fourmin.log import keys
-from fourmin.rules.compare import number, same, short
+from fourmin.rules.compare import same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
 

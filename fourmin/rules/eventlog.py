@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+from fourmin.base.values import mapping
 from fourmin.ledger.view import RunView
 from fourmin.log import keys
 from fourmin.log.records import Record
 from fourmin.results.run_result import ADDED_LATER
-from fourmin.rules.compare import MOST_DIFFERENCES, differences, mapping, same, short
+from fourmin.rules.compare import MOST_DIFFERENCES, differences, same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
 SETUP = (

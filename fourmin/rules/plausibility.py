@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from fourmin.base.canonical import loads_strict
+from fourmin.base.values import mapping, number
 from fourmin.ledger.view import RunView
-from fourmin.rules.compare import mapping, number
 from fourmin.rules.rule import ERROR, NOTE, RUN, Problem, rule
 from fourmin.ruleset import CURRENT, load_ruleset
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import rulesets_folder
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from fourmin.base.toml import tomllib
 
 RELEASES_FILE = "releases.toml"
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")

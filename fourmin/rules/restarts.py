@@ -6,11 +6,12 @@ import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from fourmin.base.values import number
 from fourmin.ledger.chain import Entry
 from fourmin.ledger.view import RunView
 from fourmin.log import keys
 from fourmin.log.restarts import Restart
-from fourmin.rules.compare import number, same, short
+from fourmin.rules.compare import same, short
 from fourmin.rules.rule import ERROR, NOTE, RUN, Problem, rule
 
 

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from fourmin.base.values import mapping
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
 from fourmin.results.summary import summarize
-from fourmin.rules.compare import MOST_DIFFERENCES, differences, mapping
+from fourmin.rules.compare import MOST_DIFFERENCES, differences
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, WARNING, Problem, rule
 
 FEWEST_TIMES = 10

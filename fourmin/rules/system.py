@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fourmin.base.values import mapping
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
-from fourmin.rules.compare import mapping, short
+from fourmin.rules.compare import short
 from fourmin.rules.releases import released_versions
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, WARNING, Problem, rule
 from fourmin.system.capture import system_digest

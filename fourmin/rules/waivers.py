@@ -12,7 +12,6 @@ They live in `rules/waivers.toml`, beside the rulesets and never in a submission
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,13 +19,9 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import rulesets_folder
+from fourmin.base.toml import tomllib
 from fourmin.rules.rule import ERROR, Finding
 from fourmin.rules.verdict import owner_of
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 WAIVERS_FILE = "waivers.toml"
 _FIELDS = {"code", "campaign", "reason", "by"}

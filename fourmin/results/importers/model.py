@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from fourmin.base.canonical import JSON
+from fourmin.base.values import number
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
 from fourmin.log.timeline import Evaluation, Interval, Timeline
@@ -284,17 +285,10 @@ def _sum(intervals: Iterable[Interval]) -> tuple[float, float]:
     """Epochs and milliseconds of the intervals that were closed."""
     epochs = milliseconds = 0.0
     for interval in intervals:
-        duration = _duration(interval)
-        if duration is not None:
+        if interval.duration_ms is not None:
             epochs += interval.epoch_count or 1
-            milliseconds += duration
+            milliseconds += interval.duration_ms
     return epochs, milliseconds
-
-
-def _duration(interval: Interval) -> float | None:
-    if interval.start_ms is None or interval.stop_ms is None:
-        return None
-    return interval.stop_ms - interval.start_ms
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -306,6 +300,7 @@ def _count(value: JSON) -> int | None:
     """A number of things, which descriptions also write as text; None for anything else."""
     if isinstance(value, str) and _WHOLE.match(value):
         value = float(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    count = number(value)
+    if count is None or not 0 <= count < _MOST_CHIPS or count != int(count):
         return None
-    return int(value) if 0 <= value < _MOST_CHIPS and value == int(value) else None
+    return int(count)

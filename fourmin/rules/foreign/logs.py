@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from fourmin.base.values import number
 from fourmin.log import keys
 from fourmin.log.records import Record
 from fourmin.results.importers.model import MLPERF, ForeignRun
 from fourmin.results.importers.tensors import TENSORS
-from fourmin.rules.compare import number, short
+from fourmin.rules.compare import short
 from fourmin.rules.foreign.judge import FOREIGN_RUN, judge
 from fourmin.rules.rule import ERROR, NOTE, WARNING, Problem
 

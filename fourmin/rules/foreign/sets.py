@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from fourmin.base.values import number
 from fourmin.log import keys
 from fourmin.log.timeline import Timeline
 from fourmin.results.importers.model import (
@@ -16,7 +17,7 @@ from fourmin.results.importers.model import (
     ForeignSet,
 )
 from fourmin.results.run_result import CONVERGED
-from fourmin.rules.compare import number, short
+from fourmin.rules.compare import short
 from fourmin.rules.foreign.judge import FOREIGN_SET, judge
 from fourmin.rules.plausibility import facts, peak_of
 from fourmin.rules.rule import NOTE, WARNING, Problem

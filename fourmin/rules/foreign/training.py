@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from fourmin.base.canonical import JSON
+from fourmin.base.values import number
 from fourmin.log import keys
 from fourmin.log.timeline import Timeline
 from fourmin.results.importers.model import (
@@ -17,7 +18,7 @@ from fourmin.results.importers.model import (
     ForeignRun,
 )
 from fourmin.results.run_result import CONVERGED
-from fourmin.rules.compare import number, short
+from fourmin.rules.compare import short
 from fourmin.rules.foreign.judge import FOREIGN_RUN, judge
 from fourmin.rules.foreign.logs import ODDITIES, has_setup
 from fourmin.rules.rule import ERROR, NOTE, WARNING, Problem
