@@ -60,7 +60,10 @@ from fourmin.datasets.manifest import MANIFEST_NAME, ImageRow, Manifest
 
 def ensure_squares() -> Path:
     """The folder of the squares."""
-    return cached_tree("squares-v1", None, lambda folder: (folder / MANIFEST_NAME).is_file(), _build)
+    def is_built(folder: Path) -> bool:
+        return (folder / MANIFEST_NAME).is_file()
+
+    return cached_tree("squares-v1", None, is_built, _build)
 
 
 def _build(folder: Path) -> None:
