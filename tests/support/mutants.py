@@ -39,6 +39,7 @@ OVERFLOW = (
     "::test_a_step_that_overflowed_leaves_weights_momentum_and_schedule_as_they_were"
 )
 STEP = "tests/training/test_step.py::test_each_step_is_that_of_the_whole_batch"
+HISTORY = "tests/ledger/test_history.py::test_what_cannot_have_happened"
 FORMULA = "tests/optim/test_lars.py::test_many_steps_against_the_formula"
 GROUPS = "tests/optim/test_optimizer_build.py::test_lars_groups"
 RESUMED = "tests/training/test_checkpoint.py::test_training_goes_on_to_the_same_bits"
@@ -155,7 +156,7 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
     ("a-digest-that-ignores-the-order", "data", "training/data/order.py",
      'data = np.ascontiguousarray(indices, dtype="<i8").tobytes()',
      'data = np.sort(np.ascontiguousarray(indices, dtype="<i8")).tobytes()',
-     "tests/data/test_order.py::test_digest_is_sha256_of_little_endian_int64"),
+     "tests/data/test_order.py::test_digest_is_frozen"),
     ("a-digest-of-rank-0-s-share-first", "data", "training/data/order.py",
      "for one in shares], axis=1).ravel()", "for one in shares], axis=0).ravel()",
      "tests/data/test_order.py::test_digest_is_the_same_for_1_2_and_4_workers"),
@@ -251,7 +252,11 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
      "::test_what_the_ledger_vouches_for_is_written_then_recorded_then_named"),
     ("a-second-outcome", "ledger", "ledger/history.py",
      "        if known.result is not None:", "        if False:",
-     "tests/rules/test_restarts.py::test_an_outcome_cannot_be_tried_again_by_a_restart"),
+     HISTORY),
+    ("runs-in-any-order", "ledger", "ledger/history.py",
+     "if run > 1 and (before is None or before.result is None):", "if False:", HISTORY),
+    ("a-close-with-runs-left-out", "ledger", "ledger/history.py",
+     "if open_runs or not self.runs:", "if not self.runs:", HISTORY),
     ("seeds-of-any-campaign", "seeds", "ledger/seeds.py",
      'digest + run.to_bytes(4, "big")', 'run.to_bytes(4, "big")',
      "tests/ledger/test_seeds.py::test_beacon_and_digest_and_run_all_matter"),
@@ -326,7 +331,12 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
     ("epochs-of-runs-that-failed", "results", "results/rcp.py",
      'if result["status"] == CONVERGED else None', "if True else None",
      "tests/results/test_rcp.py::test_epochs_without_the_target_do_not_count"),
+    ("the-best-accuracy-in-place-of-the-last", "results", "results/run_result.py",
+     '"quality": None if last is None else last.accuracy',
+     '"quality": max((e.accuracy for e in timeline.evaluations), default=None)',
+     "tests/results/test_run_result.py::test_times_counts_and_the_last_evaluation"),
     ("an-abort-that-converged", "results", "results/run_result.py",
      "if timeline.count(keys.ABORT) or not", "if not",
-     "tests/rules/test_fixtures.py::test_passing_fixture_has_no_error"),
+     "tests/results/test_run_result.py"
+     "::test_only_what_ended_of_itself_has_converged_or_not"),
 ))  # fmt: skip
