@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fourmin.base.canonical import JSON
 from fourmin.base.values import number
 from fourmin.log import keys
+from fourmin.log.intervals import Interval, OpenInterval, Pairing, epoch_of, time_of
 from fourmin.log.reader import EventLog
 from fourmin.log.records import MLL, MLLOG, MLP, Record
 from fourmin.log.restarts import Restart, counted, restarts_in
@@ -24,28 +25,6 @@ _ORDERED_KEYS = frozenset(
         keys.BLOCK_STOP,
     )
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A pair of *_start and *_stop records; `stop_ms` and `stop_line` are None while it is open.
-
-    `epoch` is epoch_num, for a block first_epoch_num; `epoch_count` only a block's.
-    """
-
-    epoch: float | None
-    epoch_count: float | None
-    start_ms: float | None
-    start_line: int
-    stop_ms: float | None
-    stop_line: int | None
-
-    @property
-    def duration_ms(self) -> float | None:
-        """From start to stop; None where either is missing."""
-        if self.start_ms is None or self.stop_ms is None:
-            return None
-        return self.stop_ms - self.start_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +94,10 @@ class Timeline:
     def from_log(cls, log: EventLog) -> Timeline:
         """The timeline of any log, however broken; never raises."""
         by_key: dict[str, list[Record]] = {}
-        evals = _Pairing(keys.EVAL_START, keys.EVAL_STOP)
-        epochs = _Pairing(keys.EPOCH_START, keys.EPOCH_STOP)
-        blocks = _Pairing(keys.BLOCK_START, keys.BLOCK_STOP)
-        accuracies: list[tuple[Record, _OpenInterval | None]] = []
+        evals = Pairing(keys.EVAL_START, keys.EVAL_STOP)
+        epochs = Pairing(keys.EPOCH_START, keys.EPOCH_STOP)
+        blocks = Pairing(keys.BLOCK_START, keys.BLOCK_STOP)
+        accuracies: list[tuple[Record, OpenInterval | None]] = []
         aliases = {MLP: keys.V05_ALIASES, MLL: keys.V06_ALIASES}
         ordered: list[tuple[str, Record]] = []
         for record in counted(log.records):
@@ -185,22 +164,22 @@ class Timeline:
     @property
     def init_start_ms(self) -> float | None:
         """When the first init_start was logged (every process of some submissions logs one)."""
-        return _time(self.first(keys.INIT_START))
+        return time_of(self.first(keys.INIT_START))
 
     @property
     def init_stop_ms(self) -> float | None:
         """When the last init_stop was logged."""
-        return _time(self.last(keys.INIT_STOP))
+        return time_of(self.last(keys.INIT_STOP))
 
     @property
     def run_start_ms(self) -> float | None:
         """When the first run_start was logged."""
-        return _time(self.first(keys.RUN_START))
+        return time_of(self.first(keys.RUN_START))
 
     @property
     def run_stop_ms(self) -> float | None:
         """When the last run_stop was logged."""
-        return _time(self.last(keys.RUN_STOP))
+        return time_of(self.last(keys.RUN_STOP))
 
     @property
     def time_to_train_ms(self) -> float | None:
@@ -278,72 +257,7 @@ class Timeline:
         return None
 
 
-class _OpenInterval:
-    """An interval that may still get its stop."""
-
-    __slots__ = ("epoch", "start", "stop")
-
-    def __init__(self, start: Record) -> None:
-        self.start = start
-        self.stop: Record | None = None
-        self.epoch = _epoch(start)
-
-    def closed(self) -> Interval:
-        return Interval(
-            epoch=self.epoch,
-            epoch_count=number(self.start.metadata.get(keys.EPOCH_COUNT)),
-            start_ms=self.start.time_ms,
-            start_line=self.start.line,
-            stop_ms=_time(self.stop),
-            stop_line=None if self.stop is None else self.stop.line,
-        )
-
-
-class _Pairing:
-    """Pairs every start with a later stop of the same epoch.
-
-    A stop without an epoch ends the newest interval that is still open; one whose epoch no open
-    interval has is left out.
-    """
-
-    def __init__(self, start_key: str, stop_key: str) -> None:
-        self.keys = (start_key, stop_key)
-        self._start_key = start_key
-        self._all: list[_OpenInterval] = []
-        self._open: list[_OpenInterval] = []
-        self._open_by_epoch: dict[float | None, list[_OpenInterval]] = {}
-        self._latest_by_epoch: dict[float | None, _OpenInterval] = {}
-
-    def add(self, name: str, record: Record) -> None:
-        """Takes the next record of the file."""
-        if name == self._start_key:
-            interval = _OpenInterval(record)
-            self._all.append(interval)
-            self._open.append(interval)
-            self._open_by_epoch.setdefault(interval.epoch, []).append(interval)
-            self._latest_by_epoch[interval.epoch] = interval
-        else:
-            epoch = _epoch(record)
-            waiting = self._open if epoch is None else self._open_by_epoch.get(epoch)
-            while waiting:
-                interval = waiting.pop()
-                if interval.stop is None:
-                    interval.stop = record
-                    break
-
-    def around(self, record: Record) -> _OpenInterval | None:
-        """The interval that a record within or right after it belongs to."""
-        epoch = _epoch(record)
-        if epoch is not None and epoch in self._latest_by_epoch:
-            return self._latest_by_epoch[epoch]
-        latest = self._all[-1] if self._all else None
-        return latest if latest is None or epoch is None or latest.epoch is None else None
-
-    def intervals(self) -> tuple[Interval, ...]:
-        return tuple(interval.closed() for interval in self._all)
-
-
-def _evaluation(record: Record, interval: _OpenInterval | None) -> Evaluation:
+def _evaluation(record: Record, interval: OpenInterval | None) -> Evaluation:
     value = record.value
     if isinstance(value, dict) and "value" in value:  # v0.5: {"epoch": .., "value": ..}
         value = value["value"]
@@ -353,33 +267,15 @@ def _evaluation(record: Record, interval: _OpenInterval | None) -> Evaluation:
         item.metadata.get(keys.SAMPLES_COUNT) for item in (record, stop, start) if item is not None
     ]
     return Evaluation(
-        epoch=_epoch(record),
+        epoch=epoch_of(record),
         accuracy=number(value),
         value=record.value,
         time_ms=record.time_ms,
         samples=next((count for count in counts if count is not None), None),
         line=record.line,
-        start_ms=_time(start),
-        stop_ms=_time(stop),
+        start_ms=time_of(start),
+        stop_ms=time_of(stop),
     )
-
-
-def _time(record: Record | None) -> float | None:
-    return None if record is None else record.time_ms
-
-
-def _epoch(record: Record) -> float | None:
-    """The epoch a record belongs to, from the metadata or where v0.5 put it: the value."""
-    metadata = record.metadata
-    for name in (keys.EPOCH_NUM, "epoch", keys.FIRST_EPOCH_NUM):
-        if name in metadata:
-            return number(metadata[name])
-    if record.dialect == MLP:
-        if isinstance(record.value, dict):
-            return number(record.value.get("epoch"))
-        if record.key != keys.EVAL_ACCURACY:
-            return number(record.value)
-    return None
 
 
 def _distinct(values: Iterable[JSON]) -> tuple[JSON, ...]:

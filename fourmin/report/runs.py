@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fourmin.base.values import mapping, number
-from fourmin.log.timeline import Interval, Timeline
+from fourmin.log.intervals import Interval
+from fourmin.log.timeline import Timeline
 from fourmin.report.model import Communication, Energy, Evaluated, Span
 
 _MS_A_MINUTE = 60_000

@@ -12,8 +12,9 @@ from typing import Any
 from fourmin.base.canonical import JSON
 from fourmin.base.values import number
 from fourmin.log import keys
+from fourmin.log.intervals import Interval
 from fourmin.log.reader import EventLog
-from fourmin.log.timeline import Evaluation, Interval, Timeline
+from fourmin.log.timeline import Evaluation, Timeline
 from fourmin.results.importers.rounds import Round, round_of_log
 from fourmin.results.rcp import Convergence, mean_epochs, references
 from fourmin.results.run_result import ABORTED, CONVERGED, NOT_CONVERGED
