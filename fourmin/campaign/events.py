@@ -61,12 +61,12 @@ class CampaignOpened(_Told):
     @classmethod
     def of(cls, campaign: Campaign) -> CampaignOpened:
         """What its plan says."""
-        benchmark = load_ruleset(campaign.plan["ruleset"]).benchmark(campaign.benchmark)
+        benchmark = load_ruleset(campaign.plan.ruleset).benchmark(campaign.plan.benchmark)
         same = ("preset", "workers", "device", "precision", "global_batch_size", "max_epochs")
         return cls(
             campaign=str(campaign.folder),
-            runs=int(campaign.plan["runs"]),
-            practice=campaign.practice,
+            runs=campaign.plan.runs,
+            practice=campaign.plan.practice,
             quality_target=benchmark.quality_target,
             **{name: getattr(campaign.configuration, name) for name in same},
         )

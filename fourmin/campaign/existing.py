@@ -32,7 +32,8 @@ def against_going_on(
         "system_digest": None if system is None else system_digest(system),
         "package_digest": package_digest(),
     }
-    changed = [name for name, value in now.items() if value not in (None, campaign.plan[name])]
+    plan = vars(campaign.plan)
+    changed = [name for name, value in now.items() if value not in (None, plan[name])]
     if changed:
         yield FourminError(
             f"the campaign {campaign.folder} cannot go on here",

@@ -102,8 +102,8 @@ def prepare(
 
     if isinstance(wanted, Existing):
         plan, configuration = wanted.campaign.plan, wanted.campaign.configuration
-        benchmark = load_ruleset(plan["ruleset"]).benchmark(plan["benchmark"])
-        runs, samples = plan["runs"], plan["dataset"]["train_samples"]
+        benchmark = load_ruleset(plan.ruleset).benchmark(plan.benchmark)
+        runs, samples = plan.runs, plan.dataset["train_samples"]
     else:
         configuration = resolve_configuration(wanted.request, place.gpus)
         benchmark = load_ruleset().benchmark(configuration.benchmark)

@@ -14,6 +14,7 @@ from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
 from fourmin.ledger.submission import SYSTEM_FILE
 from fourmin.ledger.view import CampaignView
+from fourmin.results.plan import Plan
 from fourmin.rules.engine import check, load_campaign
 from fourmin.rules.rule import ERROR
 from fourmin.system.privacy import private_words
@@ -44,12 +45,12 @@ class Publication:
             )
 
 
-def place_of(plan: Mapping[str, Any]) -> Path:
+def place_of(plan: Plan) -> Path:
     """`<submitter>/<system>/<benchmark>` of a plan, below the submissions folder.
 
     Raises FourminError when one is no plain file name.
     """
-    parts = [str(plan[name]) for name in ("submitter", "system", "benchmark")]
+    parts = (plan.submitter, plan.system, plan.benchmark)
     for option, part in zip(("--submitter", "--system", "the benchmark"), parts, strict=True):
         if not _PLAIN_NAME.match(part):
             raise FourminError(
@@ -82,7 +83,7 @@ def prepare_publication(folder: Path, submissions: Path) -> Publication:
     description = place.parent / SYSTEM_FILE
     existing = submissions / description
     files[description] = (
-        existing.read_bytes() if existing.is_file() else json_bytes(describe_system(campaign))
+        existing.read_bytes() if existing.is_file() else json_bytes(describe_system(campaign, plan))
     )
     _refuse_invalid(folder, files)
     return Publication(place, files, tuple(_private(files)))
@@ -102,9 +103,8 @@ def publish(publication: Publication, submissions: Path) -> None:
         path.write_bytes(data)
 
 
-def describe_system(campaign: CampaignView) -> dict[str, Any]:
+def describe_system(campaign: CampaignView, plan: Plan) -> dict[str, Any]:
     """system.json from what the campaign captured, with MLPerf's fields; the rest is the user's."""
-    plan = campaign.plan or {}
     captured: Any = campaign.runs[0].facts.get("system") or {}
     hardware, software = captured["hardware"], captured["software"]
     processor, chips = hardware["processor"], hardware["accelerators"]
@@ -112,12 +112,12 @@ def describe_system(campaign: CampaignView) -> dict[str, Any]:
     stack = ("python", "torchvision", "dali", "cuda", "cudnn", "nccl", "fourmin")
     return {
         "schema_version": 1,
-        "submitter": plan["submitter"],
-        "division": plan["division"],
+        "submitter": plan.submitter,
+        "division": plan.division,
         "status": "onprem",
-        "system_name": plan["system"],
-        "system_digest": plan["system_digest"],
-        "number_of_nodes": plan["configuration"]["nodes"],
+        "system_name": plan.system,
+        "system_digest": plan.system_digest,
+        "number_of_nodes": plan.configuration["nodes"],
         "host_processors_per_node": processor["sockets"],
         "host_processor_model_name": processor["model"],
         "host_processor_core_count": processor["cpus"] // processor["sockets"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +17,10 @@ from fourmin.campaign.prepare import Prepared, prepare
 from fourmin.campaign.publish import place_of
 from fourmin.campaign.request import Existing, New, Request
 from fourmin.campaign.requirements import Data, get_data, other_dataset, require
-from fourmin.ledger.campaign import Campaign, Plan, require_campaign
+from fourmin.ledger.campaign import Campaign, require_campaign
 from fourmin.ledger.known import earlier_campaigns
 from fourmin.ledger.lock import CampaignLock
+from fourmin.results.plan import EarlierCampaign, Plan
 from fourmin.ruleset import CURRENT
 from fourmin.system.capture import system_digest
 from fourmin.system.software import package_digest
@@ -71,7 +73,7 @@ def register(request: Request, placement: Placement) -> Path:
         )
     data = prepared.data or get_data(prepared.benchmark, placement.data_dir)
     plan = _plan(prepared, request, data, prepared.system)
-    return Campaign.register(prepared.wanted.results / place_of(plan.to_json(0)), plan).folder
+    return Campaign.register(prepared.wanted.results / place_of(plan), plan).folder
 
 
 def abandon(folder: Path, reason: str) -> None:
@@ -96,21 +98,28 @@ def default_system_name(system: Mapping[str, Any]) -> str:
 
 
 def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str, Any]) -> Plan:
-    benchmark = prepared.benchmark
+    benchmark, configuration = prepared.benchmark, prepared.configuration
     if not request.practice:
-        require([*other_dataset(data, benchmark)], prepared.configuration.preset)
+        require([*other_dataset(data, benchmark)], configuration.preset)
+    earlier = earlier_campaigns(prepared.wanted.results, benchmark.name)
+    counted = [EarlierCampaign(one.campaign, one.head) for one in earlier if not one.practice]
     return Plan(
         ruleset=CURRENT,
         benchmark=benchmark.name,
+        division=configuration.division,
         practice=request.practice,
+        preset=configuration.preset,
+        settings=request.settings,
         runs=prepared.runs,
         submitter=request.submitter or "self",
-        system_name=request.system_name or default_system_name(system),
+        system=request.system_name or default_system_name(system),
         system_digest=system_digest(system),
         package_digest=package_digest(),
         dataset=data.facts(),
-        configuration=prepared.configuration,
-        settings=tuple(request.settings),
-        earlier_campaigns=tuple(earlier_campaigns(prepared.wanted.results, benchmark.name)),
+        configuration=configuration.to_json(),
+        configuration_digest=configuration.digest(),
+        earlier_campaigns=counted,
+        practice_campaigns=len(earlier) - len(counted),
+        created_ms=time.time_ns() // 1_000_000,
         practice_seed=request.seed,
     )

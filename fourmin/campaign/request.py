@@ -134,7 +134,7 @@ def _compared(request: Request, campaign: Campaign) -> Iterator[tuple[str, Any, 
     """Each option, what was given by it, and what is registered."""
     plan = campaign.plan
     fields = campaign.configuration.to_json()
-    yield "--preset", request.preset, plan["preset"]
+    yield "--preset", request.preset, plan.preset
     changes = requested_changes(request.options, request.settings)
     for name, value in changes.items():
         own = request.options.get(name) is not None
@@ -144,10 +144,10 @@ def _compared(request: Request, campaign: Campaign) -> Iterator[tuple[str, Any, 
         follows = load_tuning(request.tuning).changes(changes)
         same = all(getattr(campaign.configuration, k) == v for k, v in follows.items())
         yield "--tuning", None if same else request.tuning, "another table"
-    yield "--runs", request.runs, plan["runs"]
-    yield "--seed", request.seed, plan.get("practice_seed")
-    yield "--practice", request.practice or None, plan["practice"]
-    yield "--submitter", request.submitter, plan["submitter"]
-    yield "--system", request.system_name, plan["system"]
+    yield "--runs", request.runs, plan.runs
+    yield "--seed", request.seed, plan.practice_seed
+    yield "--practice", request.practice or None, plan.practice
+    yield "--submitter", request.submitter, plan.submitter
+    yield "--system", request.system_name, plan.system
     results = request.results_dir
     yield "--results-dir", results and results.resolve(), campaign.folder.resolve().parent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +15,7 @@ from fourmin.datasets.report import compare_with_benchmark
 from fourmin.datasets.shards import holds_shards, require_finished
 from fourmin.launch.registry import LAUNCHERS
 from fourmin.recipe.configuration import Configuration
+from fourmin.results.plan import Plan
 from fourmin.ruleset import Benchmark, load_ruleset
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version
@@ -140,14 +141,14 @@ def get_data(benchmark: Benchmark, data_dir: Path | None) -> Data:
     return found
 
 
-def get_registered_data(plan: Mapping[str, Any], data_dir: Path | None) -> Data:
-    """The images that `plan` (campaign.json) was registered with.
+def get_registered_data(plan: Plan, data_dir: Path | None) -> Data:
+    """The images that `plan` was registered with.
 
     Raises FourminError where they are not here, or differ.
     """
-    benchmark = load_ruleset(plan["ruleset"]).benchmark(plan["benchmark"])
+    benchmark = load_ruleset(plan.ruleset).benchmark(plan.benchmark)
     data = get_data(benchmark, data_dir)
-    if data.facts() != dict(plan["dataset"]):
+    if data.facts() != plan.dataset:
         raise FourminError(
             f"{data.folder} does not hold the images of this campaign",
             "the digests in its manifest are others",

@@ -234,5 +234,5 @@ def _close(folder: Path, display: Display) -> None:
     summary = json.loads((folder / SUMMARY_FILE).read_bytes())
     display.take(CampaignClosed.of(folder, summary, check([folder])))
     missed = [run["run"] for run in summary["runs"] if run["status"] != CONVERGED]
-    if missed and not campaign.practice:
+    if missed and not campaign.plan.practice:
         raise typer.Exit(NOT_CONVERGED)

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,9 +21,10 @@ from fourmin.base.canonical import loads_strict, sha256_hex
 from fourmin.base.errors import FourminError
 from fourmin.base.files import append_line, drop_torn_line, json_bytes, sync_folder, write_durably
 from fourmin.ledger import chain
+from fourmin.ledger.history import History, RunHistory
 from fourmin.ledger.known import KnownCampaign, remember
 from fourmin.ledger.seeds import new_beacon, planned_seeds
-from fourmin.recipe.configuration import Configuration
+from fourmin.results.plan import Plan
 
 CAMPAIGN_FILE = "campaign.json"
 LEDGER_FILE = "ledger.jsonl"
@@ -33,52 +34,6 @@ EVENTS_FILE = "events.log"
 CHECKPOINTS_FOLDER = "checkpoints"
 """In the folder of a run that is under way; it is gone once the run has an outcome."""
 PENDING = ".pending"
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What campaign.json registers before anything runs. It holds no seed and no beacon."""
-
-    ruleset: str
-    benchmark: str
-    practice: bool
-    runs: int
-    submitter: str
-    system_name: str
-    system_digest: str
-    package_digest: str
-    dataset: Mapping[str, Any]
-    configuration: Configuration
-    settings: tuple[str, ...]
-    earlier_campaigns: tuple[KnownCampaign, ...]
-    practice_seed: int | None = None
-    """In practice only: the seed of run 1, chosen instead of assigned."""
-
-    def to_json(self, created_ms: int) -> dict[str, Any]:
-        """The content of campaign.json."""
-        return {
-            "schema_version": 1,
-            "ruleset": self.ruleset,
-            "benchmark": self.benchmark,
-            "division": self.configuration.division,
-            "practice": self.practice,
-            "preset": self.configuration.preset,
-            "settings": list(self.settings),
-            "runs": self.runs,
-            "submitter": self.submitter,
-            "system": self.system_name,
-            "system_digest": self.system_digest,
-            "package_digest": self.package_digest,
-            "dataset": dict(self.dataset),
-            "configuration": self.configuration.to_json(),
-            "configuration_digest": self.configuration.digest(),
-            "earlier_campaigns": [
-                known.to_json() for known in self.earlier_campaigns if not known.practice
-            ],
-            "practice_campaigns": sum(known.practice for known in self.earlier_campaigns),
-            "created_ms": created_ms,
-            **({} if self.practice_seed is None else {"practice_seed": self.practice_seed}),
-        }
 
 
 @dataclass
@@ -114,14 +69,12 @@ class Campaign:
         try:
             plan_bytes = (folder / CAMPAIGN_FILE).read_bytes()
             ledger_bytes = (folder / LEDGER_FILE).read_bytes()
-            plan: Any = loads_strict(plan_bytes)
-            self.plan: Mapping[str, Any] = plan
-            self.configuration = Configuration.from_json(self.plan["configuration"])
+            document: Any = loads_strict(plan_bytes)
+            self.plan = Plan.from_json(document)
+            self.configuration = self.plan.typed_configuration
             # A last line without its end was never durable; `reopen` drops it.
             whole = ledger_bytes[: ledger_bytes.rfind(b"\n") + 1]
             self.entries, problems = chain.parse(whole)
-            self.practice = bool(self.plan["practice"])
-            self.benchmark = str(self.plan["benchmark"])
         except (OSError, ValueError, KeyError, TypeError, FourminError) as error:
             raise FourminError(
                 f"{folder} is not a campaign that can go on",
@@ -142,12 +95,7 @@ class Campaign:
 
         The folder appears complete under its final name or not at all.
         """
-        beacon = new_beacon()
-
-        def seeds(digest: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
-            return _assignment(beacon, "self", digest, document)
-
-        return cls._write(results_folder, plan, seeds)
+        return cls._write(results_folder, plan, new_beacon())
 
     @classmethod
     def register(cls, folder: Path, plan: Plan) -> Campaign:
@@ -158,28 +106,22 @@ class Campaign:
         return cls._write(folder, plan, None)
 
     @classmethod
-    def _write(
-        cls,
-        parent: Path,
-        plan: Plan,
-        seeds: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] | None,
-    ) -> Campaign:
-        now = time.time_ns() // 1_000_000
+    def _write(cls, parent: Path, plan: Plan, beacon: str | None) -> Campaign:
+        now = plan.created_ms
         stamp = datetime.fromtimestamp(now / 1000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
         kind = "practice-" if plan.practice else ""
-        name = f"{kind}{plan.configuration.preset}-{stamp}-{secrets.token_hex(3)}"
+        name = f"{kind}{plan.preset}-{stamp}-{secrets.token_hex(3)}"
         hidden = parent / f".{name}.new"
         hidden.mkdir(parents=True)
         try:
-            document = plan.to_json(now)
-            plan_bytes = json_bytes(document)
+            plan_bytes = json_bytes(plan.to_json())
             digest = sha256_hex(plan_bytes)
             write_durably(hidden / CAMPAIGN_FILE, plan_bytes)
             opening = {"campaign_sha256": digest}
             lines = [chain.encode(0, "campaign-open", now, chain.GENESIS, opening)]
-            if seeds is not None:
+            if beacon is not None:
                 previous = sha256_hex(lines[0])
-                assigned = seeds(digest, document)
+                assigned = _assignment(beacon, "self", digest, plan)
                 lines.append(chain.encode(1, "seeds-assigned", now, previous, assigned))
             write_durably(hidden / LEDGER_FILE, b"".join(line + b"\n" for line in lines))
             os.rename(hidden, parent / name)
@@ -206,6 +148,11 @@ class Campaign:
         return campaign
 
     @property
+    def history(self) -> History:
+        """What the ledger tells so far."""
+        return History.of(self.entries, self.plan.runs)
+
+    @property
     def head(self) -> str:
         """SHA-256 of the ledger's last line."""
         return self.entries[-1].sha256
@@ -213,12 +160,12 @@ class Campaign:
     @property
     def closed(self) -> bool:
         """Whether the ledger has been closed or abandoned."""
-        return self.entries[-1].kind in ("campaign-close", "campaign-abandon")
+        return self.history.ended
 
     @property
     def has_seeds(self) -> bool:
         """Whether seeds have been assigned."""
-        return any(entry.kind == "seeds-assigned" for entry in self.entries)
+        return self.history.seeds is not None
 
     def assign_registered_seeds(self, commit: str) -> None:
         """Assign the seeds of a merged plan; the beacon is the commit that first had it."""
@@ -231,20 +178,13 @@ class Campaign:
 
     def slots(self) -> list[RunState]:
         """All runs of the plan in order, with what the ledger says of each."""
-        seeds = next(e.data["seeds"] for e in self.entries if e.kind == "seeds-assigned")
-        slots = [RunState(run, seed) for run, seed in enumerate(seeds, start=1)]
-        for entry in self.entries:
-            if not entry.kind.startswith("run-"):
-                continue
-            slot = slots[entry.data["run"] - 1]
-            if entry.kind == "run-intent":
-                slot.attempts += 1
-            elif entry.kind == "run-start":
-                slot.started = True
-            elif entry.kind == "run-restart":
-                slot.restarts += 1
-            elif entry.kind == "run-result":
-                slot.status = str(entry.data["status"])
+        slots, history = [], self.history
+        for run, seed in enumerate(history.assigned_seeds(), start=1):
+            told = history.runs.get(run, RunHistory(run))
+            status = None if told.result is None else str(told.result.data["status"])
+            started = told.start is not None
+            attempts, restarts = len(told.intents), len(told.restarts)
+            slots.append(RunState(run, seed, attempts, started, restarts, status))
         return slots
 
     def intend(self, slot: RunState) -> int:
@@ -342,7 +282,7 @@ class Campaign:
 
     def remember(self) -> None:
         """Tell this machine's memory of campaigns the present head."""
-        remember(KnownCampaign(self.digest, self.benchmark, self.practice, self.head))
+        remember(KnownCampaign(self.digest, self.plan.benchmark, self.plan.practice, self.head))
 
     def _drop_checkpoints(self) -> None:
         """Remove the checkpoints of all runs: none is under way."""
@@ -373,9 +313,7 @@ class Campaign:
         )
 
 
-def _assignment(
-    beacon: str, registration: str, digest: str, plan: Mapping[str, Any]
-) -> dict[str, Any]:
+def _assignment(beacon: str, registration: str, digest: str, plan: Plan) -> dict[str, Any]:
     return {
         "beacon": beacon,
         "registration": registration,

@@ -28,21 +28,10 @@ class KnownCampaign:
     practice: bool
     head: str
 
-    def to_json(self) -> dict[str, str]:
-        """What campaign.json says of it."""
-        return {"campaign": self.campaign, "head": self.head}
-
 
 def remember(campaign: KnownCampaign) -> None:
     """Add or update a campaign in the user's state folder; best effort, never in the way."""
-    line = json.dumps(
-        {
-            "campaign": campaign.campaign,
-            "benchmark": campaign.benchmark,
-            "practice": campaign.practice,
-            "head": campaign.head,
-        }
-    )
+    line = json.dumps(vars(campaign))
     try:
         path = _state_file()
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
-from typing import Any
+
+from fourmin.results.plan import Plan
 
 SALT = b"fourmin-seed-v1"
 
@@ -44,13 +44,13 @@ def assign_seeds(beacon: str, campaign_digest: str, runs: int) -> list[int]:
     return seeds
 
 
-def planned_seeds(plan: Mapping[str, Any], beacon: str, campaign_digest: str) -> list[int]:
-    """The seeds of a plan (campaign.json), by `assign_seeds`.
+def planned_seeds(plan: Plan, beacon: str, campaign_digest: str) -> list[int]:
+    """The seeds of a plan, by `assign_seeds`.
 
     Only practice, which never counts, may name its own: `practice_seed` is then that of run 1,
     and each later run has the next number. Raises ValueError as `assign_seeds` does.
     """
-    first = plan.get("practice_seed")
-    if plan["practice"] and first is not None:
-        return [(first + run) % 2**32 for run in range(plan["runs"])]
-    return assign_seeds(beacon, campaign_digest, plan["runs"])
+    first = plan.practice_seed
+    if plan.practice and first is not None:
+        return [(first + run) % 2**32 for run in range(plan.runs)]
+    return assign_seeds(beacon, campaign_digest, plan.runs)

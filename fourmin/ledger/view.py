@@ -34,6 +34,7 @@ from fourmin.log.restarts import Restart, counted
 from fourmin.log.timeline import Timeline
 from fourmin.recipe.configuration import Configuration
 from fourmin.results.folder import MAX_FILE_BYTES, Contents, Fault, JsonFile, read_bytes
+from fourmin.results.plan import Plan
 from fourmin.results.run_result import run_result
 from fourmin.results.schema import SchemaError, schema_errors
 from fourmin.ruleset import CURRENT, Benchmark, load_ruleset, versions
@@ -167,7 +168,7 @@ class RunView:
     def practice(self) -> bool:
         """Whether the run never counts."""
         if self.campaign is not None and self.campaign.plan is not None:
-            return bool(self.campaign.plan["practice"])
+            return self.campaign.plan.practice
         return self.facts.get("practice") is True
 
     @cached_property
@@ -229,10 +230,11 @@ class CampaignView:
         """campaign.json."""
         return self._document(CAMPAIGN_FILE, "campaign")
 
-    @property
-    def plan(self) -> Mapping[str, Any] | None:
-        """The content of campaign.json, None where it is missing or not valid."""
-        return None if self.plan_document is None else self.plan_document.content
+    @cached_property
+    def plan(self) -> Plan | None:
+        """What campaign.json registers, None where it is missing or not valid."""
+        content = None if self.plan_document is None else self.plan_document.content
+        return None if content is None else Plan.from_json(content)
 
     @cached_property
     def summary_document(self) -> Document | None:
@@ -249,7 +251,7 @@ class CampaignView:
     def benchmark(self) -> Benchmark | None:
         """The benchmark's rules, None where ruleset or benchmark are unknown."""
         plan = self.plan
-        return None if plan is None else find_benchmark(plan["ruleset"], plan["benchmark"])
+        return None if plan is None else find_benchmark(plan.ruleset, plan.benchmark)
 
     @cached_property
     def torn_line(self) -> int | None:
@@ -275,7 +277,7 @@ class CampaignView:
     @cached_property
     def history(self) -> History:
         """What the ledger tells."""
-        return History.of(self.entries, None if self.plan is None else self.plan["runs"])
+        return History.of(self.entries, None if self.plan is None else self.plan.runs)
 
     @cached_property
     def vouched(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ from fourmin.base.values import mapping
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.report import runs as of_run
 from fourmin.report.model import ReportedRun, Result
+from fourmin.results.plan import Plan
 from fourmin.results.rcp import Convergence, convergence
 from fourmin.results.summary import counted_minutes, summarize
 from fourmin.rules.verdict import Verdict
@@ -17,33 +18,25 @@ from fourmin.ruleset import Benchmark
 
 def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
     """One campaign; whatever its files do not give is None."""
-    plan = campaign.plan or {}
-    practice = bool(plan.get("practice", False))
-    runs = campaign.runs
+    plan, benchmark = campaign.plan, campaign.benchmark
+    runs, history = campaign.runs, campaign.history
+    practice = plan is not None and plan.practice
     facts = [run.facts for run in runs]
     summary = summarize(plan, campaign.digest, "", facts) if plan and runs else {}
-    configuration = plan.get("configuration") or {}
-    benchmark = campaign.benchmark
-    kinds = [entry.kind for entry in campaign.entries]
-    state = "unfinished"
-    if "campaign-close" in kinds:
-        state = "closed"
-    elif "campaign-abandon" in kinds:
-        state = "abandoned"
-    assigned = next((e.data for e in campaign.entries if e.kind == "seeds-assigned"), {})
-    batch = configuration.get("global_batch_size")
-    score = summary if state == "closed" and len(runs) == plan.get("runs") else {}
+    configuration = plan.configuration if plan else {}
+    state = "closed" if history.close else "abandoned" if history.abandon else "unfinished"
+    score = summary if plan and state == "closed" and len(runs) == plan.runs else {}
     interval = score.get("ci95")
     system = next((mapping(f.get("system")) for f in facts if f.get("system")), {})
     return Result(
         source="fourmin",
         path=campaign.path,
-        submitter=str(plan.get("submitter", "unknown")),
-        system=str(plan.get("system", "unknown")),
-        benchmark=str(plan.get("benchmark", "unknown")),
-        division=str(plan.get("division", "unknown")),
+        submitter=plan.submitter if plan else "unknown",
+        system=plan.system if plan else "unknown",
+        benchmark=plan.benchmark if plan else "unknown",
+        division=plan.division if plan else "unknown",
         chips=_chips(campaign),
-        global_batch_size=batch,
+        global_batch_size=configuration.get("global_batch_size"),
         quality_target=None if benchmark is None else benchmark.quality_target,
         runs=tuple(_reported(run, practice) for run in runs),
         minutes=score.get("minutes"),
@@ -55,41 +48,37 @@ def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
         state=state,
         practice=practice,
         verdict=verdict,
-        registration=str(assigned.get("registration", "none")),
+        registration=str((history.seeds.data if history.seeds else {}).get("registration", "none")),
         group=(
             "fourmin",
-            plan.get("ruleset"),
-            plan.get("submitter"),
-            plan.get("system_digest"),
-            plan.get("benchmark"),
-            plan.get("division"),
-            batch,
+            plan and (plan.ruleset, plan.benchmark, plan.division),
+            plan and (plan.submitter, plan.system_digest),
+            configuration.get("global_batch_size"),
             _accelerators_used(configuration),
         ),
         identity=campaign.digest or campaign.path,
-        dataset=_dataset(plan, benchmark),
-        round=str(plan.get("ruleset", "")),
+        dataset=_dataset(plan, benchmark) if plan and benchmark else "",
+        round=plan.ruleset if plan else "",
         chip=_chip(configuration, mapping(system.get("hardware"))),
         convergence=convergence(plan, facts) if plan and runs else Convergence(None, None),
         configuration=configuration,
         hyperparameters=next((f["hyperparameters"] for f in facts if f["hyperparameters"]), {}),
         hardware=mapping(system.get("hardware")),
-        software=_software(system, plan),
+        software={
+            **mapping(system.get("software")),
+            **({"package_digest": plan.package_digest} if plan else {}),
+        },
         environment=_environment(system),
         ledger=tuple(campaign.entries),
     )
 
 
-def _dataset(plan: Mapping[str, Any], benchmark: Benchmark | None) -> str:
+def _dataset(plan: Plan, benchmark: Benchmark) -> str:
     """The benchmark's dataset; where the benchmark does not pin its bytes, with their digest."""
-    if benchmark is None:
-        return ""
     name = str(benchmark.dataset.get("name", ""))
     if benchmark.dataset.get("train_digest") is not None:
         return name
-    used = plan.get("dataset")
-    digest = used.get("train_digest") if isinstance(used, dict) else None
-    return f"{name} {digest[:12]}" if isinstance(digest, str) else name
+    return f"{name} {plan.dataset['train_digest'][:12]}"
 
 
 def _reported(run: RunView, practice: bool) -> ReportedRun:
@@ -143,12 +132,6 @@ def _chip(configuration: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
     if not isinstance(accelerators, list):
         return ""
     return ", ".join(sorted({str(mapping(kind).get("model")) for kind in accelerators}))
-
-
-def _software(system: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
-    found = dict(mapping(system.get("software")))
-    digest = plan.get("package_digest")
-    return {**found, "package_digest": digest} if digest else found
 
 
 def _environment(system: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 from fourmin.base.canonical import loads_strict
+from fourmin.results.plan import Plan
 from fourmin.results.run_result import CONVERGED
 from fourmin.results.statistics import mean, student_t_quantile
 from fourmin.ruleset import load_ruleset, versions
@@ -126,17 +127,17 @@ class Convergence:
         return scaling_factor(self.reference, self.epochs)
 
 
-def convergence(plan: Mapping[str, Any], results: Sequence[Mapping[str, Any]]) -> Convergence:
+def convergence(plan: Plan, results: Sequence[Mapping[str, Any]]) -> Convergence:
     """How a campaign converged, by its plan and its run results, against the reference.
 
     Practice and the open division have no reference: there the settings are free.
     """
     epochs = [result["epochs"] if result["status"] == CONVERGED else None for result in results]
     reference = None
-    if not plan["practice"] and plan["division"] == "closed":
-        known = references(plan["ruleset"], plan["benchmark"])
+    if not plan.practice and plan.division == "closed":
+        known = references(plan.ruleset, plan.benchmark)
         if known is not None:
-            reference = known.at(plan["configuration"]["global_batch_size"])
+            reference = known.at(plan.configuration["global_batch_size"])
     return Convergence(mean_epochs(epochs), reference)
 
 

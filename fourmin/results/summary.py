@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fourmin.results.plan import Plan
 from fourmin.results.rcp import convergence
 from fourmin.results.run_result import ABORTED, CONVERGED
 from fourmin.results.scoring import score
@@ -23,18 +24,18 @@ def counted_minutes(result: Mapping[str, Any], practice: bool) -> float | None:
 
 
 def summarize(
-    plan: Mapping[str, Any], campaign: str, ledger_head: str, results: Sequence[Mapping[str, Any]]
+    plan: Plan, campaign: str, ledger_head: str, results: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """The content of summary.json.
 
-    `plan` is campaign.json, `campaign` its SHA-256, `ledger_head` the SHA-256 of the ledger's
+    `campaign` is the SHA-256 of campaign.json, `ledger_head` the SHA-256 of the ledger's
     last line before the close, `results` one run result for each run, in run order.
 
     `scaled_minutes` is the score after reference convergence points: the same where there is
     none, more where the runs converged faster than the reference's mean, None where they did so
     beyond what is accepted.
     """
-    practice = bool(plan["practice"])
+    practice = plan.practice
     minutes = [counted_minutes(result, practice) for result in results]
     scored = score(minutes)
     epochs = [r["epochs"] for r in results if isinstance(r["epochs"], (int, float))]
@@ -45,8 +46,8 @@ def summarize(
         "schema_version": 1,
         "campaign": campaign,
         "ledger_head": ledger_head,
-        "benchmark": plan["benchmark"],
-        "division": plan["division"],
+        "benchmark": plan.benchmark,
+        "division": plan.division,
         "practice": practice,
         "minutes": scored.minutes,
         "scaled_minutes": _scaled(scored.minutes, convergence(plan, results).factor),

@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fourmin.ledger.view import CampaignView
+from fourmin.results.plan import Plan
 from fourmin.rules.rule import ERROR, NOTE, TREE, WARNING, Problem, rule
 from fourmin.rules.runs import time_series
+
+
+def _counted(campaigns: Sequence[CampaignView]) -> list[tuple[CampaignView, Plan]]:
+    """Each campaign that counts, once, with its plan."""
+    known = _by_digest(campaigns).values()
+    return [(one, one.plan) for one in known if one.plan and not one.plan.practice]
 
 
 def _by_digest(campaigns: Sequence[CampaignView]) -> dict[str, CampaignView]:
@@ -34,9 +41,9 @@ def earlier_campaign_changed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
     """
     known = _by_digest(campaigns)
     for campaign in campaigns:
-        for earlier in () if campaign.plan is None else campaign.plan["earlier_campaigns"]:
-            other = known.get(earlier["campaign"])
-            if other is not None and earlier["head"] not in {e.sha256 for e in other.entries}:
+        for earlier in () if campaign.plan is None else campaign.plan.earlier_campaigns:
+            other = known.get(earlier.campaign)
+            if other is not None and earlier.head not in {e.sha256 for e in other.entries}:
                 yield Problem(
                     other.where("ledger.jsonl"),
                     f"it lacks the line that {campaign.path} saw when it was opened",
@@ -59,8 +66,8 @@ def earlier_campaign_missing(campaigns: Sequence[CampaignView]) -> Iterator[Prob
     """
     known = _by_digest(campaigns)
     for campaign in known.values():
-        named = () if campaign.plan is None else campaign.plan["earlier_campaigns"]
-        missing = sum(earlier["campaign"] not in known for earlier in named)
+        named = () if campaign.plan is None else campaign.plan.earlier_campaigns
+        missing = sum(earlier.campaign not in known for earlier in named)
         if missing:
             yield Problem(
                 campaign.where("campaign.json"),
@@ -83,20 +90,16 @@ def earlier_campaign_unnamed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
     How to put it right
         Run all campaigns of a benchmark with one results folder. All of them are reported.
     """
-    counted = [c for c in _by_digest(campaigns).values() if c.plan and not c.plan["practice"]]
-    for campaign in counted:
-        plan = campaign.plan
-        if plan is None:
-            continue
-        named = {earlier["campaign"] for earlier in plan["earlier_campaigns"]}
-        for other in counted:
-            theirs = other.plan
-            if (
-                theirs is not None
-                and theirs["created_ms"] < plan["created_ms"]
-                and all(theirs[k] == plan[k] for k in ("benchmark", "submitter", "system_digest"))
-                and other.digest not in named
-            ):
+
+    def of(plan: Plan) -> tuple[str, ...]:
+        return plan.benchmark, plan.submitter, plan.system_digest
+
+    counted = _counted(campaigns)
+    for campaign, plan in counted:
+        named = {earlier.campaign for earlier in plan.earlier_campaigns}
+        for other, theirs in counted:
+            older = theirs.created_ms < plan.created_ms
+            if older and of(theirs) == of(plan) and other.digest not in named:
                 yield Problem(
                     campaign.where("campaign.json"),
                     f"it does not name {other.path}, which is older",
@@ -144,14 +147,11 @@ def dataset_of_the_others(campaigns: Sequence[CampaignView]) -> Iterator[Problem
     How to put it right
         Find out with `fourmin data check` which files differ.
     """
-    first: dict[tuple[str, str], CampaignView] = {}
-    counted = [c for c in _by_digest(campaigns).values() if c.plan and not c.plan["practice"]]
-    for campaign in sorted(counted, key=lambda c: int((c.plan or {})["created_ms"])):
-        plan = campaign.plan or {}
-        other = first.setdefault((plan["ruleset"], plan["benchmark"]), campaign)
-        theirs = (other.plan or {})["dataset"]
+    first: dict[tuple[str, str], tuple[CampaignView, Plan]] = {}
+    for campaign, plan in sorted(_counted(campaigns), key=lambda pair: pair[1].created_ms):
+        other, theirs = first.setdefault((plan.ruleset, plan.benchmark), (campaign, plan))
         for name in ("train_digest", "eval_digest"):
-            if plan["dataset"][name] != theirs[name]:
+            if plan.dataset[name] != theirs.dataset[name]:
                 yield Problem(
                     campaign.where("campaign.json"), f"{name} is not that of {other.path}"
                 )

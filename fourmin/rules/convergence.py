@@ -35,7 +35,7 @@ def no_result(campaign: CampaignView) -> Iterator[Problem]:
 def _convergence(campaign: CampaignView) -> Convergence | None:
     """How a closed campaign that counts converged, None for every other."""
     plan, history = campaign.plan, campaign.history
-    if plan is None or plan["practice"] or history.close is None or plan["division"] != "closed":
+    if plan is None or plan.practice or history.close is None or plan.division != "closed":
         return None
     return convergence(plan, [run.facts for run in campaign.runs if run.log is not None])
 
@@ -102,5 +102,5 @@ def no_reference_point(campaign: CampaignView) -> Iterator[Problem]:
     """
     found = _convergence(campaign)
     if found is not None and found.reference is None and campaign.plan is not None:
-        batch = campaign.plan["configuration"]["global_batch_size"]
+        batch = campaign.plan.configuration["global_batch_size"]
         yield Problem(campaign.where("campaign.json"), f"no reference point for batch {batch}")

@@ -39,8 +39,8 @@ def benchmark_dataset(campaign: CampaignView) -> Iterator[Problem]:
         `fourmin data check DIR --benchmark NAME`.
     """
     plan, benchmark = campaign.plan, campaign.benchmark
-    if plan is not None and benchmark is not None and not plan["practice"]:
-        for difference in _not_the_benchmarks(benchmark, plan["dataset"]):
+    if plan is not None and benchmark is not None and not plan.practice:
+        for difference in _not_the_benchmarks(benchmark, plan.dataset):
             yield Problem(campaign.where("campaign.json"), difference)
 
 
@@ -58,8 +58,8 @@ def practice_dataset(campaign: CampaignView) -> Iterator[Problem]:
         Nothing needs to be done.
     """
     plan, benchmark = campaign.plan, campaign.benchmark
-    if plan is not None and benchmark is not None and plan["practice"]:
-        for difference in _not_the_benchmarks(benchmark, plan["dataset"]):
+    if plan is not None and benchmark is not None and plan.practice:
+        for difference in _not_the_benchmarks(benchmark, plan.dataset):
             yield Problem(campaign.where("campaign.json"), difference)
 
 
@@ -82,7 +82,7 @@ def same_dataset(run: RunView) -> Iterator[Problem]:
     dataset = mapping(run.facts.get("dataset"))
     line = getattr(run.timeline.first(keys.DATASET), "line", None)
     plan = None if run.campaign is None else run.campaign.plan
-    if plan is not None and not same(dataset, plan["dataset"]):
+    if plan is not None and not same(dataset, plan.dataset):
         yield Problem(run.log_path, "the dataset is not the one in campaign.json", line)
     for key in (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES):
         record = run.timeline.first(key)

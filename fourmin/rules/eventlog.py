@@ -262,12 +262,12 @@ def log_identity(run: RunView) -> Iterator[Problem]:
         "campaign": campaign.digest,
         "run": run.number,
         "attempt": len(history.intents),
-        "practice": plan["practice"],
-        "ruleset": plan["ruleset"],
-        "benchmark": plan["benchmark"],
-        "division": plan["division"],
-        "submitter": plan["submitter"],
-        "system_name": plan["system"],
+        "practice": plan.practice,
+        "ruleset": plan.ruleset,
+        "benchmark": plan.benchmark,
+        "division": plan.division,
+        "submitter": plan.submitter,
+        "system_name": plan.system,
     }
     begun = any(record.key == keys.INIT_START for record in run.body)
     for name, value in expected.items():

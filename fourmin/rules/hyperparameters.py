@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fourmin.base.canonical import canonical_bytes, sha256_hex
@@ -35,30 +35,29 @@ def valid_configuration(campaign: CampaignView) -> Iterator[Problem]:
     if plan is None:
         return
     path = campaign.where("campaign.json")
-    configuration = plan["configuration"]
+    configuration = plan.configuration
     try:
-        Configuration.from_json(configuration).check()
+        plan.typed_configuration.check()
     except FourminError as error:
         yield Problem(path, " ".join(part for part in (error.what, error.why) if part))
     try:
         digest = sha256_hex(canonical_bytes(configuration))
     except ValueError as error:
         digest = str(error)
-    if digest != plan["configuration_digest"]:
+    if digest != plan.configuration_digest:
         yield Problem(path, "configuration_digest is not the configuration's")
     for name in ("preset", "benchmark", "division"):
-        if plan[name] != configuration[name]:
-            yield Problem(
-                path, f"{name} is {short(plan[name])} here, {short(configuration[name])} there"
-            )
-    for message in _settings_not_taken(plan["settings"], configuration):
+        here, there = getattr(plan, name), configuration[name]
+        if here != there:
+            yield Problem(path, f"{name} is {short(here)} here, {short(there)} there")
+    for message in _settings_not_taken(plan.settings, configuration):
         yield Problem(path, message)
     benchmark = campaign.benchmark
     if benchmark is not None and configuration["model"] not in benchmark.models:
         yield Problem(path, f"{short(configuration['model'])} is not a model of {benchmark.name}")
 
 
-def _settings_not_taken(settings: list[str], configuration: Mapping[str, Any]) -> Iterator[str]:
+def _settings_not_taken(settings: Sequence[str], configuration: Mapping[str, Any]) -> Iterator[str]:
     """Settings, as given by `--set`, that the configuration does not have."""
     try:
         given = parse_settings(settings)
@@ -88,13 +87,13 @@ def closed_division(campaign: CampaignView) -> Iterator[Problem]:
         Choose values within the limits, or enter the open division, which discloses them.
     """
     plan, benchmark = campaign.plan, campaign.benchmark
-    if plan is None or benchmark is None or plan["practice"]:
+    if plan is None or benchmark is None or plan.practice:
         return
     path = campaign.where("campaign.json")
-    if plan["configuration"]["max_steps"] is not None:
+    if plan.configuration["max_steps"] is not None:
         yield Problem(path, "max_steps cuts the runs short, which only practice may")
-    if plan["division"] == "closed":
-        for violation in benchmark.closed_violations(plan["configuration"]):
+    if plan.division == "closed":
+        for violation in benchmark.closed_violations(plan.configuration):
             yield Problem(path, violation)
 
 

@@ -215,7 +215,7 @@ def ledger_times(campaign: CampaignView) -> Iterator[Problem]:
         Restore ledger.jsonl from where the campaign ran.
     """
     plan = campaign.plan
-    before = 0 if plan is None else plan["created_ms"]
+    before = 0 if plan is None else plan.created_ms
     what = "the plan's created_ms"
     for entry in campaign.entries:
         if entry.time_ms < before:

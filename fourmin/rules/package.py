@@ -67,14 +67,14 @@ def submission_identity(submission: SubmissionView) -> Iterator[Problem]:
         if plan is None:
             continue
         path = campaign.where("campaign.json")
-        if name.count("/") != 1 or name.split("/")[0] != plan["benchmark"]:
-            yield Problem(path, f"benchmark {plan['benchmark']} in the folder {name}")
+        if name.count("/") != 1 or name.split("/")[0] != plan.benchmark:
+            yield Problem(path, f"benchmark {plan.benchmark} in the folder {name}")
         if system is None:
             continue
         pairs: list[tuple[str, Any, Any]] = [
-            ("submitter", plan["submitter"], system["submitter"]),
-            ("system_name", plan["system"], system["system_name"]),
-            ("number_of_nodes", plan["configuration"]["nodes"], _count(system["number_of_nodes"])),
+            ("submitter", plan.submitter, system["submitter"]),
+            ("system_name", plan.system, system["system_name"]),
+            ("number_of_nodes", plan.configuration["nodes"], _count(system["number_of_nodes"])),
         ]
         for run in campaign.runs[:1]:
             counts = _accelerators(run.facts.get("system"))
@@ -115,7 +115,7 @@ def practice_submitted(submission: SubmissionView) -> Iterator[Problem]:
         Submit a campaign that counts.
     """
     for campaign in submission.campaigns.values():
-        if campaign.plan is not None and campaign.plan["practice"]:
+        if campaign.plan is not None and campaign.plan.practice:
             yield Problem(campaign.where("campaign.json"), "practice in a submission")
 
 

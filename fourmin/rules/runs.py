@@ -31,12 +31,12 @@ def number_of_runs(campaign: CampaignView) -> Iterator[Problem]:
         Run without `--runs`, or with `--practice`, which never counts.
     """
     plan, benchmark = campaign.plan, campaign.benchmark
-    if plan is None or benchmark is None or plan["practice"]:
+    if plan is None or benchmark is None or plan.practice:
         return
-    if plan["runs"] != benchmark.runs:
+    if plan.runs != benchmark.runs:
         yield Problem(
             campaign.where("campaign.json"),
-            f"{plan['runs']} runs; {benchmark.name} asks for {benchmark.runs}",
+            f"{plan.runs} runs; {benchmark.name} asks for {benchmark.runs}",
         )
 
 
@@ -57,7 +57,7 @@ def run_folders(campaign: CampaignView) -> Iterator[Problem]:
     present = {run.number for run in campaign.runs}
     for number in sorted(told - present):
         yield Problem(campaign.where(f"run-{number}"), "the run's folder is missing")
-    planned = None if campaign.plan is None else campaign.plan["runs"]
+    planned = None if campaign.plan is None else campaign.plan.runs
     for run in campaign.runs:
         if planned is not None and run.number is not None and run.number > planned:
             yield Problem(run.path, f"the plan has {planned} runs")
@@ -80,7 +80,7 @@ def same_configuration(run: RunView) -> Iterator[Problem]:
     record = None if run.timeline is None else run.timeline.first(keys.CONFIGURATION)
     if plan is None or record is None:
         return
-    found = differences(record.value, plan["configuration"])
+    found = differences(record.value, plan.configuration)
     for difference in islice(found, MOST_DIFFERENCES):
         message = difference.replace("recomputed", "registered is")
         yield Problem(run.log_path, message, record.line)
@@ -138,7 +138,7 @@ def practice(campaign: CampaignView) -> Iterator[Problem]:
     How to put it right
         Run without `--practice` for a campaign that counts.
     """
-    if campaign.plan is not None and campaign.plan["practice"]:
+    if campaign.plan is not None and campaign.plan.practice:
         yield Problem(campaign.where("campaign.json"), "practice: it never counts")
 
 
@@ -159,7 +159,7 @@ def unfinished_campaign(campaign: CampaignView) -> Iterator[Problem]:
     history = campaign.history
     if history.opening is None or history.ended:
         return
-    planned = len(campaign.runs) if campaign.plan is None else campaign.plan["runs"]
+    planned = len(campaign.runs) if campaign.plan is None else campaign.plan.runs
     done = sum(run.result is not None for run in history.runs.values())
     yield Problem(campaign.where("ledger.jsonl"), f"unfinished: {done} of {planned} runs ended")
 

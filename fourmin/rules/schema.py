@@ -152,7 +152,7 @@ def unknown_benchmark(campaign: CampaignView) -> Iterator[Problem]:
     if plan is not None and campaign.benchmark is None:
         yield Problem(
             campaign.where("campaign.json"),
-            f"ruleset {plan['ruleset']} has no benchmark {plan['benchmark']} here",
+            f"ruleset {plan.ruleset} has no benchmark {plan.benchmark} here",
         )
 
 

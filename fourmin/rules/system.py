@@ -31,7 +31,7 @@ def same_system(run: RunView) -> Iterator[Problem]:
     record = None if run.timeline is None else run.timeline.first(keys.SYSTEM)
     if plan is None or record is None:
         return
-    if mapping(record.value).get("digest") != plan["system_digest"]:
+    if mapping(record.value).get("digest") != plan.system_digest:
         yield Problem(run.log_path, "not the system that campaign.json registers", record.line)
 
 
@@ -76,7 +76,7 @@ def same_package(run: RunView) -> Iterator[Problem]:
     """
     plan = None if run.campaign is None else run.campaign.plan
     record = None if run.timeline is None else run.timeline.first(keys.PACKAGE_DIGEST)
-    if plan is not None and record is not None and record.value != plan["package_digest"]:
+    if plan is not None and record is not None and record.value != plan.package_digest:
         yield Problem(run.log_path, "not the package that campaign.json registers", record.line)
 
 
@@ -144,9 +144,9 @@ def unreleased_harness(campaign: CampaignView) -> Iterator[Problem]:
         out gets the same digest.
     """
     plan = campaign.plan
-    if plan is None or plan["practice"] or plan["package_digest"] in released_versions():
+    if plan is None or plan.practice or plan.package_digest in released_versions():
         return
     yield Problem(
         campaign.where("campaign.json"),
-        f"the package {plan['package_digest'][:16]} is no released version of fourmin",
+        f"the package {plan.package_digest[:16]} is no released version of fourmin",
     )

@@ -20,7 +20,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _known(folder: Path) -> KnownCampaign:
     campaign = Campaign(folder)
-    return KnownCampaign(campaign.digest, "digits", campaign.practice, campaign.head)
+    return KnownCampaign(campaign.digest, "digits", campaign.plan.practice, campaign.head)
 
 
 def test_campaigns_of_the_folder_by_digest(tmp_path: Path) -> None:
@@ -54,8 +54,9 @@ def test_practice_is_counted_apart(tmp_path: Path) -> None:
     known = earlier_campaigns(results, "digits")
     folder = make_campaign(results, earlier=tuple(known), submitter="later")
     plan = Campaign(folder).plan
-    assert plan["practice_campaigns"] == 1
-    assert plan["earlier_campaigns"] == [k.to_json() for k in known if not k.practice]
+    assert plan.practice_campaigns == 1
+    counted = [(k.campaign, k.head) for k in known if not k.practice]
+    assert [(one.campaign, one.head) for one in plan.earlier_campaigns] == counted
 
 
 def test_nonsense_is_passed_over(tmp_path: Path, state: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fourmin.ledger import seeds
 from fourmin.ledger.seeds import assign_seeds, hkdf_sha256, new_beacon, planned_seeds
+from tests.support.plans import make_plan
 
 VECTORS = [  # RFC 5869, appendix A.1 to A.3: key, salt, info, length, output
     (
@@ -83,11 +86,11 @@ def test_what_is_not_hex(beacon: str, digest: str) -> None:
 
 
 def test_only_practice_may_name_its_first_seed() -> None:
-    plan = {"practice": True, "runs": 3, "practice_seed": 2**32 - 2}
+    plan = make_plan(practice=True, runs=3, practice_seed=2**32 - 2)
     assert planned_seeds(plan, BEACON, DIGEST) == [2**32 - 2, 2**32 - 1, 0]
     assigned = assign_seeds(BEACON, DIGEST, 3)
-    assert planned_seeds({**plan, "practice": False}, BEACON, DIGEST) == assigned
-    assert planned_seeds({"practice": True, "runs": 3}, BEACON, DIGEST) == assigned
+    assert planned_seeds(replace(plan, practice=False), BEACON, DIGEST) == assigned
+    assert planned_seeds(replace(plan, practice_seed=None), BEACON, DIGEST) == assigned
 
 
 def test_beacons_are_random() -> None:

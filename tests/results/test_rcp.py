@@ -10,6 +10,7 @@ from fourmin.base.canonical import loads_strict
 from fourmin.base.files import rulesets_folder
 from fourmin.results.rcp import convergence, mean_epochs, references, scaling_factor
 from fourmin.results.schema import schema_errors
+from tests.support.plans import make_plan
 
 # Batch size, mean epochs, deviation, smallest accepted mean: MLCommons' table of round 4.0.
 TABLE = [
@@ -86,13 +87,6 @@ def test_a_submissions_mean(epochs: list[float | None], expected: float | None) 
     assert mean_epochs(epochs) == expected
 
 
-def _plan(**changes: object) -> dict[str, Any]:
-    return {
-        "ruleset": "1.0", "benchmark": "resnet50", "division": "closed", "practice": False,
-        "configuration": {"global_batch_size": 3264}, **changes,
-    }  # fmt: skip
-
-
 def _results(*epochs: float, failed: int = 0) -> list[dict[str, Any]]:
     """Runs by their epochs; the last `failed` ended there without the target."""
     converged = ["converged"] * (len(epochs) - failed) + ["not-converged"] * failed
@@ -101,15 +95,15 @@ def _results(*epochs: float, failed: int = 0) -> list[dict[str, Any]]:
 
 def test_only_closed_campaigns_that_count_are_compared() -> None:
     results = _results(36, 32, 36, 40, 36)
-    assert convergence(_plan(), results).reference == _resnet50().at(3264)
-    assert convergence(_plan(), results).epochs == 36
-    assert convergence(_plan(practice=True), results).reference is None
-    assert convergence(_plan(division="open"), results).reference is None
+    assert convergence(make_plan(), results).reference == _resnet50().at(3264)
+    assert convergence(make_plan(), results).epochs == 36
+    assert convergence(make_plan(practice=True), results).reference is None
+    assert convergence(make_plan(division="open"), results).reference is None
 
 
 def test_epochs_without_the_target_do_not_count() -> None:
-    assert convergence(_plan(), _results(36, 37, 38, 39, 20, failed=1)).epochs == 38
-    found = convergence(_plan(), _results(36, 37, 38, 20, 20, failed=2))
+    assert convergence(make_plan(), _results(36, 37, 38, 39, 20, failed=1)).epochs == 38
+    found = convergence(make_plan(), _results(36, 37, 38, 20, 20, failed=2))
     assert (found.epochs, found.factor) == (None, 1.0)
 
 

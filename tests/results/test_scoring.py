@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fourmin.results.plan import Plan
 from fourmin.results.run_result import ABORTED, CONVERGED, NOT_CONVERGED
 from fourmin.results.scoring import score
 from fourmin.results.statistics import (
@@ -21,6 +22,7 @@ from fourmin.results.statistics import (
     student_t_quantile,
 )
 from fourmin.results.summary import counted_minutes, summarize
+from tests.support.plans import make_plan
 
 _TIMES = st.lists(st.floats(0.01, 1e4), min_size=3, max_size=9)
 
@@ -146,14 +148,10 @@ def test_what_counts(status: str, practice: bool, counts: bool) -> None:
     assert counted_minutes(_result(1, None, status), practice) is None
 
 
-def _plan(benchmark: str, batch: int = 64, division: str = "closed") -> dict[str, Any]:
-    return {
-        "ruleset": "1.0",
-        "benchmark": benchmark,
-        "practice": False,
-        "division": division,
-        "configuration": {"global_batch_size": batch},
-    }
+def _plan(benchmark: str, batch: int = 64, division: str = "closed") -> Plan:
+    return make_plan(
+        benchmark=benchmark, division=division, configuration={"global_batch_size": batch}
+    )
 
 
 def test_a_score_is_scaled_by_the_reference() -> None:

@@ -91,7 +91,7 @@ def _plant(tree: dict[str, Any], base: Any, root: Path) -> None:
             (root / place).write_bytes(json_bytes(system_description() | story))
             continue
         known = [Campaign(root / name) for name in story.get("earlier", ())]
-        named = [[c.digest, c.benchmark, c.practice, c.head] for c in known]
+        named = [[c.digest, c.plan.benchmark, c.plan.practice, c.head] for c in known]
         shutil.copytree(base(json.dumps(story | {"earlier": named})), root / place)
 
 

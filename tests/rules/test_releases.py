@@ -35,5 +35,5 @@ def test_a_released_harness_is_not_noted(tmp_path: Path, monkeypatch: pytest.Mon
     assert "SYS006" in {finding.code for finding in check_campaign(folder)}
     plan = load_campaign(folder).plan
     assert plan is not None
-    monkeypatch.setattr(system, "released_versions", lambda: {plan["package_digest"]: "1.0.0"})
+    monkeypatch.setattr(system, "released_versions", lambda: {plan.package_digest: "1.0.0"})
     assert "SYS006" not in {finding.code for finding in check_campaign(folder)}

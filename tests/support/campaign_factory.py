@@ -16,13 +16,14 @@ from typing import Any
 from unittest import mock
 
 from fourmin.base.canonical import sha256_hex
-from fourmin.ledger.campaign import EVENTS_FILE, Campaign, Plan, RunState
+from fourmin.ledger.campaign import EVENTS_FILE, Campaign, RunState
 from fourmin.ledger.known import KnownCampaign
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.writer import EventLogWriter
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import load_preset
+from fourmin.results.plan import EarlierCampaign, Plan
 from fourmin.results.run_result import run_result
 from fourmin.results.summary import summarize
 from fourmin.ruleset import load_ruleset
@@ -139,7 +140,7 @@ def make_campaign(results: Path, story: Story | None = None, **changes: Any) -> 
     clock = Clock(told.created_ms * 1_000_000)
     results.mkdir(parents=True, exist_ok=True)
     with _deterministic(clock, told):
-        campaign = Campaign.create(results, _plan(told))
+        campaign = Campaign.create(results, _plan(told, clock.now // 1_000_000))
         ended = _tell(campaign, told, clock)
         if ended and told.closed:
             clock.pass_ms(3)
@@ -179,7 +180,7 @@ def _deterministic(clock: Clock, story: Story) -> Iterator[None]:
         yield
 
 
-def _plan(story: Story) -> Plan:
+def _plan(story: Story, created_ms: int = CREATED_MS) -> Plan:
     ruleset = load_ruleset()
     stated = ruleset.benchmark(story.benchmark).dataset
     described = ("classes", "train_samples", "eval_samples", "train_digest", "eval_digest")
@@ -191,22 +192,29 @@ def _plan(story: Story) -> Plan:
         **{"device": "cpu", "precision": "bf16", "decoder": "cpu", "procs_per_node": 2, **base}
         | dict(story.configuration),
     )
+    earlier = [
+        known if isinstance(known, KnownCampaign) else KnownCampaign(*known)
+        for known in story.earlier
+    ]
+    counted = [EarlierCampaign(one.campaign, one.head) for one in earlier if not one.practice]
     return Plan(
         ruleset=ruleset.version,
         benchmark=story.benchmark,
+        division=configuration.division,
         practice=story.practice,
+        preset=configuration.preset,
+        settings=[],
         runs=story.runs,
         submitter=story.submitter,
-        system_name=story.system_name,
+        system=story.system_name,
         system_digest=system_digest(story.system),
         package_digest=sha256_hex(b"package"),
         dataset=dataset | dict(story.dataset),
-        configuration=configuration,
-        settings=(),
-        earlier_campaigns=tuple(
-            known if isinstance(known, KnownCampaign) else KnownCampaign(*known)
-            for known in story.earlier
-        ),
+        configuration=configuration.to_json(),
+        configuration_digest=configuration.digest(),
+        earlier_campaigns=counted,
+        practice_campaigns=len(earlier) - len(counted),
+        created_ms=created_ms,
     )
 
 
@@ -261,31 +269,31 @@ def _begin(
     log: EventLogWriter, campaign: Campaign, slot: RunState, attempt: int, story: Story
 ) -> None:
     plan = campaign.plan
-    log.point(keys.SUBMISSION_BENCHMARK, plan["benchmark"])
-    log.point(keys.SUBMISSION_ORG, plan["submitter"])
-    log.point(keys.SUBMISSION_DIVISION, plan["division"])
+    log.point(keys.SUBMISSION_BENCHMARK, plan.benchmark)
+    log.point(keys.SUBMISSION_ORG, plan.submitter)
+    log.point(keys.SUBMISSION_DIVISION, plan.division)
     log.point(keys.SUBMISSION_STATUS, "onprem")
-    log.point(keys.SUBMISSION_PLATFORM, plan["system"])
+    log.point(keys.SUBMISSION_PLATFORM, plan.system)
     log.point(
         keys.CAMPAIGN,
         {
             "campaign": campaign.digest,
             "run": slot.run,
             "attempt": attempt,
-            "practice": plan["practice"],
-            "ruleset": plan["ruleset"],
+            "practice": plan.practice,
+            "ruleset": plan.ruleset,
         },
         namespace=OWN,
     )
-    log.point(keys.PACKAGE_DIGEST, plan["package_digest"], namespace=OWN)
-    log.point(keys.SYSTEM, {"digest": plan["system_digest"], **story.system}, namespace=OWN)
+    log.point(keys.PACKAGE_DIGEST, plan.package_digest, namespace=OWN)
+    log.point(keys.SYSTEM, {"digest": plan.system_digest, **story.system}, namespace=OWN)
     log.point(keys.CACHE_CLEAR, story.cache_cleared)
     log.start(keys.INIT_START, None)
     configuration = campaign.configuration
     log.point(keys.CONFIGURATION, configuration.to_json(), namespace=OWN)
-    log.point(keys.DATASET, dict(plan["dataset"]), namespace=OWN)
+    log.point(keys.DATASET, dict(plan.dataset), namespace=OWN)
     log.point(keys.SEED, slot.seed)
-    for key, value in _hyperparameters(configuration, plan["dataset"]).items():
+    for key, value in _hyperparameters(configuration, plan.dataset).items():
         log.point(key, value)
 
 
@@ -398,9 +406,9 @@ def _train(
     config = campaign.configuration
     benchmark = load_ruleset().benchmark(story.benchmark)
     goal = story.epochs if isinstance(story.epochs, int) else story.epochs[slot.run - 1]
-    samples = int(campaign.plan["dataset"]["eval_samples"])
+    samples = int(campaign.plan.dataset["eval_samples"])
     batch = config.global_batch_size
-    steps = config.steps_per_epoch(int(campaign.plan["dataset"]["train_samples"]))
+    steps = config.steps_per_epoch(int(campaign.plan.dataset["train_samples"]))
     left = None if config.max_steps is None else config.max_steps - done * steps
     reached, taken = False, done * steps * batch
     saves = any(run == slot.run for run, _ in story.restarts)

@@ -264,7 +264,7 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
      "stream = hkdf_sha256(key, SALT", 'stream = hkdf_sha256(b"", SALT',
      "tests/ledger/test_seeds.py::test_beacon_and_digest_and_run_all_matter"),
     ("chosen-seeds-that-count", "seeds", "ledger/seeds.py",
-     'if plan["practice"] and first is not None', "if first is not None",
+     'if plan.practice and first is not None', "if first is not None",
      "tests/ledger/test_seeds.py::test_only_practice_may_name_its_first_seed"),
     # What the log says and how it is read.
     ("a-monotonic-clock-that-can-be-set", "log", "log/writer.py",

@@ -28,6 +28,7 @@ from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.base.files import json_bytes
 from fourmin.ledger.seeds import assign_seeds
 from fourmin.log.reader import read_log
+from fourmin.results.plan import Plan
 from fourmin.results.run_result import run_result
 from fourmin.results.summary import summarize
 
@@ -228,7 +229,7 @@ def _reseal_summary(folder: Path, head: str, digest: str, steps: Collection[str]
         logs = sorted(folder.glob("run-*/events.log"), key=lambda p: int(p.parent.name[4:]))
         results = [run_result(read_log(log)) for log in logs]
         plan = json.loads((folder / "campaign.json").read_bytes())
-        path.write_bytes(json_bytes(summarize(plan, digest, head, results)))
+        path.write_bytes(json_bytes(summarize(Plan.from_json(plan), digest, head, results)))
     elif "ledger" in steps:
         summary = json.loads(path.read_bytes())
         if "ledger_head" in summary:

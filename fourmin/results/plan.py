@@ -1,0 +1,67 @@
+"""The registered plan of a campaign: what campaign.json holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from fourmin.recipe.configuration import Configuration
+
+
+@dataclass(frozen=True)
+class EarlierCampaign:
+    """A campaign that was known when another was registered: its digest, and its head then."""
+
+    campaign: str
+    head: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is registered before anything runs, in the order of campaign.json. It has no seed."""
+
+    ruleset: str
+    benchmark: str
+    division: str
+    practice: bool
+    preset: str
+    settings: Sequence[str]
+    runs: int
+    submitter: str
+    system: str
+    system_digest: str
+    package_digest: str
+    dataset: Mapping[str, Any]
+    configuration: dict[str, Any]
+    """As the file says it; `typed_configuration` where that is one."""
+    configuration_digest: str
+    earlier_campaigns: Sequence[EarlierCampaign]
+    """Of the benchmark, those that count."""
+    practice_campaigns: int
+    """How many more were practice."""
+    created_ms: int
+    practice_seed: int | None = None
+    """In practice only: the seed of run 1, chosen instead of assigned."""
+
+    @property
+    def typed_configuration(self) -> Configuration:
+        """The configuration. Raises FourminError where the file's is none."""
+        return Configuration.from_json(self.configuration)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of campaign.json."""
+        content = {"schema_version": 1, **asdict(self)}
+        if self.practice_seed is None:
+            del content["practice_seed"]
+        return content
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Plan:
+        """The plan in a campaign.json that its schema accepts.
+
+        Raises KeyError or TypeError for one that lacks what every plan has.
+        """
+        said = {field.name: content[field.name] for field in fields(cls) if field.name in content}
+        earlier = [EarlierCampaign(**one) for one in content["earlier_campaigns"]]
+        return cls(**said | {"earlier_campaigns": earlier})
