@@ -234,7 +234,7 @@ def _against_existing(
         return
     yield from against_going_on(campaign, system, data)
     yield from _raised(lambda: require_writable(wanted.folder, "campaign's folder"))
-    if not campaign.has_seeds and not campaign.closed:
+    if campaign.history.seeds is None and not campaign.closed:
         yield from _raised(lambda: registering_commit(campaign, wanted.base))
 
 

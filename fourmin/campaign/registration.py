@@ -53,7 +53,7 @@ def opened(
         campaign = Campaign.reopen(folder)
         # Another command may have ended it meanwhile.
         require([*against_going_on(campaign, system, data)], prepared.configuration.preset)
-        if isinstance(prepared.wanted, Existing) and not campaign.has_seeds:
+        if isinstance(prepared.wanted, Existing) and campaign.history.seeds is None:
             campaign.assign_registered_seeds(registering_commit(campaign, prepared.wanted.base))
         yield campaign, Materials(data.folder, data.path, system, placement.stage)
 

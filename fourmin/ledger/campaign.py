@@ -162,11 +162,6 @@ class Campaign:
         """Whether the ledger has been closed or abandoned."""
         return self.history.ended
 
-    @property
-    def has_seeds(self) -> bool:
-        """Whether seeds have been assigned."""
-        return self.history.seeds is not None
-
     def assign_registered_seeds(self, commit: str) -> None:
         """Assign the seeds of a merged plan; the beacon is the commit that first had it."""
         assignment = _assignment(commit, "registered", self.digest, self.plan)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from fourmin.base.values import mapping, number
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
 from fourmin.rules.compare import same, short
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, Problem, rule
-from fourmin.ruleset import Benchmark
 
 _DESCRIBED = ("classes", "train_samples", "eval_samples", "train_digest", "eval_digest")
 
 
-def _not_the_benchmarks(benchmark: Benchmark, dataset: Mapping[str, Any]) -> Iterator[str]:
-    """What of `dataset` is not the benchmark's, as far as the benchmark states it."""
+def _not_the_benchmarks(campaign: CampaignView, practice: bool) -> Iterator[Problem]:
+    """What of a plan's dataset is not the benchmark's, as far as the benchmark states it."""
+    plan, benchmark = campaign.plan, campaign.benchmark
+    if plan is None or benchmark is None or plan.practice != practice:
+        return
     for name in _DESCRIBED:
-        expected = benchmark.dataset.get(name)
-        if expected is not None and not same(dataset.get(name), expected):
-            yield (f"{name} is {short(dataset.get(name))}, the benchmark's is {short(expected)}")
+        here, expected = plan.dataset[name], benchmark.dataset.get(name)
+        if expected is not None and not same(here, expected):
+            message = f"{name} is {short(here)}, the benchmark's is {short(expected)}"
+            yield Problem(campaign.where("campaign.json"), message)
 
 
 @rule("DAT001", "benchmark-dataset", ERROR, CAMPAIGN)
@@ -38,10 +40,7 @@ def benchmark_dataset(campaign: CampaignView) -> Iterator[Problem]:
         Prepare the dataset as the benchmark says and check it with
         `fourmin data check DIR --benchmark NAME`.
     """
-    plan, benchmark = campaign.plan, campaign.benchmark
-    if plan is not None and benchmark is not None and not plan.practice:
-        for difference in _not_the_benchmarks(benchmark, plan.dataset):
-            yield Problem(campaign.where("campaign.json"), difference)
+    return _not_the_benchmarks(campaign, practice=False)
 
 
 @rule("DAT002", "practice-dataset", NOTE, CAMPAIGN)
@@ -57,10 +56,7 @@ def practice_dataset(campaign: CampaignView) -> Iterator[Problem]:
     How to put it right
         Nothing needs to be done.
     """
-    plan, benchmark = campaign.plan, campaign.benchmark
-    if plan is not None and benchmark is not None and plan.practice:
-        for difference in _not_the_benchmarks(benchmark, plan.dataset):
-            yield Problem(campaign.where("campaign.json"), difference)
+    return _not_the_benchmarks(campaign, practice=True)
 
 
 @rule("DAT003", "same-dataset", ERROR, RUN)

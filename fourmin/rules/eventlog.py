@@ -258,15 +258,12 @@ def log_identity(run: RunView) -> Iterator[Problem]:
     if campaign is None or campaign.plan is None or history is None or run.log is None:
         return
     plan, facts = campaign.plan, run.facts
+    same_name = ("practice", "ruleset", "benchmark", "division", "submitter")
     expected = {
         "campaign": campaign.digest,
         "run": run.number,
         "attempt": len(history.intents),
-        "practice": plan.practice,
-        "ruleset": plan.ruleset,
-        "benchmark": plan.benchmark,
-        "division": plan.division,
-        "submitter": plan.submitter,
+        **{name: getattr(plan, name) for name in same_name},
         "system_name": plan.system,
     }
     begun = any(record.key == keys.INIT_START for record in run.body)

@@ -213,10 +213,10 @@ def test_a_registered_campaign_gets_its_seeds_from_the_merge(tmp_path: Path) -> 
     clock, story = Clock(), Story(runs=2, practice=True)
     with _deterministic(clock, story):
         campaign = Campaign.register(tmp_path, _plan(story))
-        assert not campaign.has_seeds
+        assert campaign.history.seeds is None
         assert _errors(campaign.folder) == []
         campaign.assign_registered_seeds("12" * 20)
-    assert campaign.has_seeds
+    assert campaign.history.seeds is not None
     assert campaign.entries[1].data == {
         "beacon": "12" * 20,
         "registration": "registered",

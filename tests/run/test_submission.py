@@ -56,7 +56,7 @@ def test_a_registered_plan_has_no_seeds_and_cannot_run_before_it_is_merged(
     assert "seed" not in (registered / "campaign.json").read_text()
     with pytest.raises(FourminError, match="has not been merged"):
         prepare(Existing(registered, "main")).require()
-    assert not Campaign(registered).has_seeds
+    assert Campaign(registered).history.seeds is None
 
 
 def test_the_seeds_come_from_the_commit_that_merged_the_plan(registered: Path) -> None:
