@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import make_plan
 
 from fourmin.ledger import seeds
 from fourmin.ledger.seeds import assign_seeds, hkdf_sha256, new_beacon, planned_seeds
-from tests.support.plans import make_plan
 
 VECTORS = [  # RFC 5869, appendix A.1 to A.3: key, salt, info, length, output
     (

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plans import make_plan
 
 from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes, rulesets_folder
 from fourmin.results.plan import EarlierCampaign, Plan
-from tests.support.plans import make_plan
 
 SUBMITTED = sorted(Path(__file__).parents[2].glob("submissions/*/*/*/*/campaign.json"))
 EARLIER = {"campaign": "d" * 64, "head": "e" * 64}

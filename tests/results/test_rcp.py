@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from plans import make_plan
 
 from fourmin.base.canonical import loads_strict
 from fourmin.base.files import rulesets_folder
 from fourmin.results.rcp import convergence, mean_epochs, references, scaling_factor
 from fourmin.results.schema import schema_errors
-from tests.support.plans import make_plan
 
 # Batch size, mean epochs, deviation, smallest accepted mean: MLCommons' table of round 4.0.
 TABLE = [

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import make_plan
 
 from fourmin.results.plan import Plan
 from fourmin.results.run_result import ABORTED, CONVERGED, NOT_CONVERGED
@@ -22,7 +23,6 @@ from fourmin.results.statistics import (
     student_t_quantile,
 )
 from fourmin.results.summary import counted_minutes, summarize
-from tests.support.plans import make_plan
 
 _TIMES = st.lists(st.floats(0.01, 1e4), min_size=3, max_size=9)
 

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from campaign_factory import SYSTEM, Story, play_restart, play_run
+from plans import make_plan
 
 from fourmin.launch.control import ControlServer
 from fourmin.launch.job import Job
 from fourmin.ledger.campaign import RunState
 from fourmin.log.writer import EventLogWriter
 from fourmin.recipe.configuration import Configuration
+from fourmin.results.plan import Plan
 
 
 class RealClock:
@@ -36,19 +38,19 @@ class Place:
     ask: Any
 
     @property
-    def plan(self) -> dict[str, Any]:
+    def plan(self) -> Plan:
         job = self.job
-        return {
-            "benchmark": job.configuration.benchmark,
-            "submitter": job.submitter,
-            "division": job.configuration.division,
-            "system": job.system_name,
-            "practice": job.practice,
-            "ruleset": job.ruleset,
-            "package_digest": job.package_digest,
-            "system_digest": job.system_digest,
-            "dataset": job.dataset,
-        }
+        return make_plan(
+            benchmark=job.configuration.benchmark,
+            submitter=job.submitter,
+            division=job.configuration.division,
+            system=job.system_name,
+            practice=job.practice,
+            ruleset=job.ruleset,
+            package_digest=job.package_digest,
+            system_digest=job.system_digest,
+            dataset=job.dataset,
+        )
 
     @property
     def digest(self) -> str:
