@@ -139,7 +139,6 @@ def generated() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write them and say where."""
     for path, text in generated().items():
         path.write_text(text)
         sys.stdout.write(f"{path}\n")
