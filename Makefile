@@ -9,7 +9,7 @@ RESULTS ?= results
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow fuzz bench-validate bench-two-hosts check format docs clean
+.PHONY: help install demo test test-slow golden fuzz bench-validate bench-two-hosts check format docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -32,6 +32,9 @@ test: $(INSTALLED)  ## the tests, without the slow ones
 test-slow: $(INSTALLED)  ## the slow tests alone
 	$(BIN)/pytest -m slow
 
+golden: $(INSTALLED)  ## write the golden files of tests anew, for a change that is meant
+	$(BIN)/pytest --update-golden
+
 fuzz: $(INSTALLED)  ## 200,000 mutated files and 2,000 hostile folders
 	FOURMIN_FUZZ_INPUTS=200000 $(BIN)/pytest tests/fuzz --timeout 0
 
@@ -47,10 +50,8 @@ format: $(INSTALLED)  ## put the source in form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(INSTALLED)  ## write what is generated anew: pages, schemas, golden files of presets
+docs: $(INSTALLED)  ## write what is generated anew: pages, schemas, pictures
 	$(BIN)/python docs/tools/recipe_pages.py
-	$(BIN)/python tests/presets/test_schedules.py
-	$(BIN)/python tests/presets/test_updates.py
 	$(BIN)/python -m fourmin.rules.pages
 	$(BIN)/python docs/tools/model_shapes.py
 	$(BIN)/python docs/tools/estimate_page.py

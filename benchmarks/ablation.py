@@ -236,7 +236,6 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command's options."""
     run = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     run.add_argument("--preset", default="tiny-imagenet")
     run.add_argument("--data-dir", type=Path)

@@ -299,7 +299,6 @@ def chart(points: Sequence[Point]) -> bytes:
 
 
 def page(files: Sequence[Path]) -> str:
-    """The whole page as Markdown."""
     preset_name, version, runs = merged(files)
     points = points_of(runs)
     preset = load_preset(preset_name)

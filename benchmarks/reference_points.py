@@ -32,7 +32,6 @@ SETTINGS = (
 
 
 def main() -> None:
-    """Collect the epochs and write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("preset")
     parser.add_argument("--runs", type=int, default=20)

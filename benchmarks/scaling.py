@@ -45,7 +45,6 @@ CONTENDERS = ("lockstep", "silent", *NAMES, "ddp")
 
 
 def main() -> int:
-    """Start the workers, print what they found."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--gpus", type=int, default=0, help="0: all that are visible")
     parser.add_argument("--batch", type=int, default=256, help="images on each GPU")

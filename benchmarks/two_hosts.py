@@ -143,7 +143,6 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
 
 
 def main() -> int:
-    """Build, measure, print, remove."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rate", type=float, default=400.0, help="Mbit/s in each direction")
     parser.add_argument("--ranks", type=int, default=4, help="ranks on each host")

@@ -59,7 +59,6 @@ def best_seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> int:
-    """Measure and print."""
     from fourmin.rules.engine import check
 
     repository = Path(__file__).resolve().parents[1]

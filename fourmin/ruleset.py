@@ -37,12 +37,10 @@ class Benchmark:
 
     @property
     def train_samples(self) -> int:
-        """Images in the training split."""
         return int(self.dataset["train_samples"])
 
     @property
     def eval_samples(self) -> int:
-        """Images in the validation split."""
         return int(self.dataset["eval_samples"])
 
     def evaluates_after(self, epoch: int, offset: int) -> bool:
@@ -114,7 +112,6 @@ class Ruleset:
     folder: Path
 
     def benchmark_names(self) -> list[str]:
-        """The benchmarks of this ruleset, sorted."""
         return sorted(path.stem for path in (self.folder / "benchmarks").glob("*.json"))
 
     def benchmark(self, name: str) -> Benchmark:

@@ -25,7 +25,7 @@ sys.path[:0] = [str(TESTS / "support"), str(TESTS.parent / "docs" / "tools")]
 # Tests run beside each other: one thread for each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-pytest_plugins = ["finished_runs"]
+pytest_plugins = ["finished_runs", "golden"]
 
 # A busy machine is no fault of what is tested.
 hypothesis.settings.register_profile("fourmin", deadline=None)

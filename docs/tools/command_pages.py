@@ -21,7 +21,6 @@ What `fourmin COMMAND --help` says, written by `make docs`. Exit codes are in th
 
 
 def page() -> str:
-    """The whole page."""
     commands = sorted(_commands(typer.main.get_command(app), ()))
     return "\n".join([HEAD, *map(_section, commands)])
 

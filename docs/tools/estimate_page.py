@@ -48,7 +48,6 @@ def with_tables(page: str, validation: Validation) -> str:
 
 
 def main() -> None:
-    """Write both files and say where."""
     validation = validate()
     FITTED_FILE.write_text(fitted_text(validation), encoding="utf-8")
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8"), validation), encoding="utf-8")

@@ -31,7 +31,6 @@ from the configuration, under MLPerf's keys `opt_*`, `lars_*` and `sgd_*`.
 
 
 def page() -> str:
-    """The whole page."""
     parts = [HEAD]
     for heading, rows in _sections():
         parts += [f"## {heading}\n", "| key | namespace | meaning |\n|---|---|---|"]

@@ -33,7 +33,6 @@ def purpose(room: str) -> str:
 
 
 def picture() -> str:
-    """The SVG's text."""
     height = TOP + FLOOR_HEIGHT * len(FLOORS)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '

@@ -75,7 +75,6 @@ def table() -> str:
 
 
 def main() -> None:
-    """Write the table beside the estimates and say where."""
     path = Path(estimate.__file__).with_name("models.json")
     path.write_text(table(), encoding="utf-8")
     sys.stdout.write(f"{path}\n")

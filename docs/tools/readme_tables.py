@@ -37,7 +37,6 @@ def with_tables(readme: str, folder: Path) -> str:
 
 
 def main() -> None:
-    """Write README.md anew and say so."""
     path = Path("README.md")
     path.write_text(with_tables(path.read_text(), Path("submissions")))
     sys.stdout.write(f"{path}\n")

@@ -1,8 +1,7 @@
 """Writes what is made from the fields of the configuration, the presets and the all-reduces.
 
 `make docs` calls it: the configuration in the schemas of campaigns and
-results, docs/configuration.md, the tables of docs/presets.md and docs/allreduce.md, and the presets
-as the tests know them (whoever changes one sees it in review).
+results, docs/configuration.md, and the tables of docs/presets.md and docs/allreduce.md.
 """
 
 from __future__ import annotations
@@ -131,15 +130,10 @@ def generated() -> dict[Path, str]:
         page = _ROOT / "docs" / f"{name}.md"
         begin, end = f"<!-- {name}: written by `make docs` -->\n", f"<!-- end of {name} -->\n"
         made[page] = replace_between(page.read_text(), begin, end, "".join(lines))
-    presets = {name: load_preset(name).to_json() for name in PRESETS}
-    made[_ROOT / "tests" / "presets" / "golden" / "presets.json"] = (
-        json.dumps(presets, indent=1) + "\n"
-    )
     return made
 
 
 def main() -> None:
-    """Write them and say where."""
     for path, text in generated().items():
         path.write_text(text)
         sys.stdout.write(f"{path}\n")

@@ -62,7 +62,6 @@ class StrictJSONError(ValueError):
         self.line = line
 
     def __str__(self) -> str:
-        """The message, with the line in front where there is one."""
         return self.message if self.line is None else f"line {self.line}: {self.message}"
 
 

@@ -27,11 +27,9 @@ class FourminError(Exception):
         self.exit_code = exit_code
 
     def to_json(self) -> dict[str, str]:
-        """The three parts by name."""
         return {"what": self.what, "why": self.why, "next_step": self.next_step}
 
     def __str__(self) -> str:
-        """All three parts, a line each."""
         return "\n".join(part for part in (self.what, self.why, self.next_step) if part)
 
 

@@ -108,7 +108,6 @@ def with_bandwidths(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def table_lines(result: Mapping[str, Any]) -> list[str]:
-    """The rows as text; the fastest algorithm of each size has a star."""
     wide = max(map(len, NAMES)) + 1
     lines = [
         f"{result['workers']} workers ({result['backend']}, {result['device']}), groups of "

@@ -97,8 +97,6 @@ class DataResult:
 
 @dataclass
 class DataReport:
-    """All that one call measured."""
-
     options: DataOptions
     hardware: str
     software: str
@@ -133,7 +131,6 @@ class DataReport:
         }
 
     def to_text(self) -> str:
-        """A table, and what its rows mean."""
         options = self.options
         lines = [
             f"{options.images:,} training images of {options.data} ({options.layout}); "

@@ -102,8 +102,6 @@ class PeerResult:
 
 @dataclass
 class StepReport:
-    """All that one call measured."""
-
     options: StepOptions
     hardware: str
     software: str
@@ -137,7 +135,6 @@ class StepReport:
         }
 
     def to_text(self) -> str:
-        """A table, with what the figures are relative to."""
         options, ceilings = self.options, self.ceilings
         lines = [
             f"{options.model}, {options.precision}, {options.image_size}x{options.image_size}, "

@@ -39,7 +39,6 @@ LONGEST_LINE = 2000
 
 
 def choose_display(*, as_json: bool, quiet: bool) -> Display:
-    """The display for these options and this terminal."""
     if as_json:
         return JsonDisplay()
     if quiet:
@@ -60,7 +59,6 @@ class Display:
         return None
 
     def take(self, event: Event) -> None:
-        """Show what has happened."""
         self._standing.take(event)
         if isinstance(event, CampaignClosed):
             _print_closing(event, self._standing.campaign)
@@ -74,7 +72,6 @@ class PlainDisplay(Display):
         self._console = console
 
     def take(self, event: Event) -> None:
-        """Say it, if there is something to say."""
         super().take(event)
         text = _line(event, self._standing)
         if text is not None:
@@ -138,7 +135,6 @@ class JsonDisplay(Display):
     """One JSON object a line on standard output, and the result in the last one."""
 
     def take(self, event: Event) -> None:
-        """Print it."""
         print(json.dumps(event.to_json()), flush=True)  # noqa: T201 - this is the output
 
 

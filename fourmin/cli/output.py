@@ -19,7 +19,6 @@ def stdout() -> Console:
 
 
 def stderr() -> Console:
-    """A console for progress and errors."""
     return Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 

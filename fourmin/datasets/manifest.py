@@ -75,7 +75,6 @@ class Split:
         return len(self.paths)
 
     def sha256(self, index: int) -> str:
-        """The SHA-256 of one file, in hexadecimal."""
         return self.hashes[32 * index : 32 * index + 32].hex()
 
 
@@ -91,7 +90,6 @@ class Manifest:
         return self.splits[name]
 
     def digest(self, name: str) -> str:
-        """The digest of a split, in hexadecimal."""
         return self.splits[name].digest
 
     @classmethod
@@ -162,7 +160,6 @@ class Manifest:
 
 
 def is_image_name(name: str) -> bool:
-    """Whether a file counts as an image of the tree by its name."""
     return name.lower().endswith(IMAGE_SUFFIXES)
 
 
@@ -354,7 +351,6 @@ class _Columns:
         self._digest.update(b"\n".join(digested) + b"\n")
 
     def split(self) -> Split:
-        """All rows so far."""
         return Split(
             name=self._name,
             paths=self.paths,

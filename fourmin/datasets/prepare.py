@@ -54,7 +54,6 @@ class Prepared:
     kept: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
         return {**self.__dict__, "folder": str(self.folder), "seconds": round(self.seconds, 3)}
 
 

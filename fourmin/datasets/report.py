@@ -33,7 +33,6 @@ class Note:
     examples: list[str] = field(default_factory=list)
 
     def add(self, path: str) -> None:
-        """Count one more file."""
         self.count += 1
         if len(self.examples) < _EXAMPLES:
             self.examples.append(path)
@@ -57,11 +56,9 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no problem."""
         return not self.problems
 
     def to_json(self) -> dict[str, Any]:
-        """The report as plain JSON types, with every problem."""
         return {
             "data_dir": str(self.data_dir),
             "ok": self.ok,
@@ -82,7 +79,6 @@ class CheckReport:
         }
 
     def note(self, text: str, path: str) -> None:
-        """Count a file in the note of this text."""
         self.notes.setdefault(text, Note(text)).add(path)
 
     def add(self, scanned: Scanned) -> ImageRow | None:

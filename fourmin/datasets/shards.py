@@ -51,7 +51,6 @@ class Shard:
     bytes: int
 
     def indices(self) -> range:
-        """The sample indices in it."""
         return range(self.first, self.first + self.samples)
 
 
@@ -85,7 +84,6 @@ def member_header(name: str, size: int) -> bytes:
 
 
 def image_header(split: Split, index: int) -> bytes:
-    """The header block of a sample's image."""
     suffix = "png" if split.paths[index].lower().endswith(".png") else "jpg"
     return member_header(f"{index:09d}.{suffix}", split.sizes[index])
 
@@ -244,5 +242,4 @@ def _fault(split: Split, index: int, before: bytes, data: bytes, padding: bytes)
 
 
 def sample_name(shard: Shard, split: Split, index: int) -> str:
-    """How a sample is called in messages."""
     return f"{shard.name}, sample {index:09d} ({split.name}/{split.paths[index]})"

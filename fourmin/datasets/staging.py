@@ -18,8 +18,6 @@ _PIECE = 256
 
 
 class Copied(NamedTuple):
-    """What was copied."""
-
     files: int
     bytes: int
 

@@ -21,5 +21,4 @@ class Check:
     next_step: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

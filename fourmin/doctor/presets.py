@@ -27,11 +27,9 @@ class PresetCheck:
 
     @property
     def can_run(self) -> bool:
-        """Whether nothing is missing."""
         return not self.missing
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
         return {
             "name": self.name,
             "can_run": self.can_run,

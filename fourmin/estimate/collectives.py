@@ -59,12 +59,10 @@ class Grouping:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
         return -(-self.ranks // self.per_node)
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
         return -(-self.ranks // self.group)
 
 

@@ -39,7 +39,6 @@ def fitted() -> Fitted:
 
 @cache
 def accuracy() -> Accuracy:
-    """What the validation found."""
     content = _content()
     return Accuracy(content["mean_error"], content["further_error"], content["largest_error"])
 

@@ -92,7 +92,6 @@ class Profile:
 
 
 def profile_names() -> list[str]:
-    """The profiles that come with fourmin, sorted."""
     return sorted(path.stem for path in _FOLDER.glob("*.toml"))
 
 
@@ -177,7 +176,6 @@ class _Reader:
         self._path = path
 
     def wrong(self, key: str, wanted: str) -> FourminError:
-        """The error that names a key and what belongs there."""
         return FourminError(
             f"the system profile {self._path} is not complete",
             f"{key}: {wanted} belongs here",
@@ -191,7 +189,6 @@ class _Reader:
                 raise self.wrong(f"{where}{key}", f"nothing of that name, but {list_names(known)}")
 
     def table(self, content: Mapping[str, Any], key: str, known: tuple[str, ...]) -> dict[str, Any]:
-        """A sub-table with known keys."""
         table = content.get(key)
         if not isinstance(table, dict):
             raise self.wrong(key, "a table")

@@ -17,7 +17,6 @@ BANNER = "ESTIMATE by cost models: not a measurement, not a result"
 
 
 def text_lines(estimate: Estimate) -> Iterator[str]:
-    """An estimate for a terminal."""
     config, profile, step = estimate.configuration, estimate.profile, estimate.step
     error = accuracy()
     yield BANNER

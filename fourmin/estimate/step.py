@@ -24,7 +24,6 @@ def spread(config: Configuration, nodes: int, per_node: int, images: int) -> Con
 
 
 def grouping(config: Configuration) -> Grouping:
-    """How the workers are grouped."""
     node = config.procs_per_node
     return Grouping(config.workers, node, config.group_size or node)
 

@@ -43,7 +43,6 @@ class StepTime:
 
     @property
     def seconds(self) -> float:
-        """The whole step."""
         return self.compute + self.exposed + self.contention + self.statistics
 
     @property

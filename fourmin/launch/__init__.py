@@ -129,7 +129,6 @@ def load_launcher(name: str, surroundings: Surroundings | None = None) -> Launch
 
 
 def load_submitter(name: str, site: Site) -> Submitter:
-    """What sends the command to the cluster of a launcher that submits."""
     return cast(Submitter, imported(kind_of(name).submits)(site))
 
 

@@ -86,8 +86,6 @@ def start_agent(command: Sequence[str], job: Job, variables: Mapping[str, str]) 
 
 
 class Agent:
-    """An agent that was started, and its workers."""
-
     def __init__(self, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
         self._process = process
         self._output = output
@@ -103,7 +101,6 @@ class Agent:
         self._process.wait()
 
     def output(self) -> str:
-        """The end of what the agent and the workers printed."""
         self._output.seek(0)
         return self._output.read().decode(errors="replace")[-OUTPUT_LIMIT:]
 

@@ -73,7 +73,6 @@ class ControlServer:
         ).start()
 
     def go(self, rank: int) -> None:
-        """Answer a worker's `ready`."""
         self._workers[rank].connection.sendall(b"go\n")
 
     def close(self) -> None:
@@ -201,7 +200,6 @@ class ControlClient:
         self._send("failed", summary=summary, details=details[-20_000:], final=final)
 
     def finish(self) -> None:
-        """Say that this worker has done its work."""
         self._leaving = True
         self._send("finished")
 

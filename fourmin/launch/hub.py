@@ -54,7 +54,6 @@ class Node:
 
     @property
     def clock(self) -> Clock:
-        """The clock by the fastest of the last answers."""
         return min(self._clocks, key=lambda c: c.uncertainty_ms, default=Clock(0.0, 0.0))
 
     def ping(self) -> None:
@@ -186,7 +185,6 @@ class Hub:
         accept_all(self._socket, self._serve)
 
     def _serve(self, connection: socket.socket) -> None:
-        """One connection, from the greeting to its end."""
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             wire = welcome(connection, self.token)
@@ -268,7 +266,6 @@ class NodesRun:
         self._changed = threading.Condition()
 
     def go(self, rank: int) -> None:
-        """Answer a worker's `ready`."""
         self._nodes[rank // self._per_node].wire.send("go", rank=rank)
 
     def exit_code(self) -> int | None:
@@ -301,7 +298,6 @@ class NodesRun:
         )
 
     def take(self, node: Node, message: Mapping[str, Any]) -> None:
-        """What a node reports of this run."""
         kind = message["kind"]
         if kind == "worker":
             said = message["message"]
@@ -321,7 +317,6 @@ class NodesRun:
                 self._changed.notify_all()
 
     def node_lost(self, node: Node) -> None:
-        """The node itself has gone."""
         self._codes.setdefault(node.index, 1)
         self._lose(node, node.lost)
         with self._changed:

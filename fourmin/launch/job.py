@@ -55,16 +55,13 @@ class Job:
 
     @property
     def path(self) -> Path:
-        """Where `write` puts the job."""
         return self.scratch / "job.json"
 
     def write(self) -> None:
-        """Write the job for the workers to read."""
         self.path.write_text(json.dumps(self.to_json()))
 
     @classmethod
     def read(cls, path: Path) -> Job:
-        """The job that `write` wrote."""
         return cls.from_json(json.loads(path.read_text()))
 
     def to_json(self) -> dict[str, Any]:
@@ -77,7 +74,6 @@ class Job:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Job:
-        """The job that `to_json` gave."""
         fields = dict(data)
         fields["configuration"] = Configuration.from_json(fields["configuration"])
         for name in _PATHS:
@@ -90,12 +86,10 @@ class Job:
         return dataclasses.replace(self, scratch=scratch, control_socket=scratch / "control")
 
     def with_clocks(self, clocks: Mapping[str, Any]) -> Job:
-        """The same job with what was measured of the nodes' clocks."""
         return dataclasses.replace(self, clocks=clocks)
 
 
 def checkpoint_name(epoch: int) -> str:
-    """The name of the folder with the checkpoint after `epoch`."""
     return f"epoch-{epoch}"
 
 

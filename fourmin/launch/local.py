@@ -19,14 +19,12 @@ class LocalLauncher:
         """It needs nothing from around."""
 
     def describe(self, configuration: Configuration) -> str:
-        """The command line that `start` runs."""
         return shlex.join(agent_command(configuration, ["--standalone"]))
 
     def survey(self, nodes: int) -> None:
         """This host is one of the nodes."""
 
     def start(self, job: Job) -> LocalWorkers:
-        """Start the agent, which starts the workers."""
         facts = preflight.node_facts(job, holds_log=False)
         preflight.compare(job, [preflight.NodeFacts("this machine", facts)])
         command = agent_command(job.configuration, ["--standalone"])
@@ -46,18 +44,14 @@ class LocalWorkers:
         self._control = control
 
     def go(self, rank: int) -> None:
-        """Answer a worker's `ready`."""
         self._control.go(rank)
 
     def exit_code(self) -> int | None:
-        """The agent's exit code, or None while it runs."""
         return self._agent.exit_code()
 
     def kill(self, workers: Iterable[int]) -> None:
-        """End the agent and every worker now."""
         self._agent.kill(workers)
         self._control.close()
 
     def output(self) -> str:
-        """The end of what the agent and the workers printed."""
         return self._agent.output()

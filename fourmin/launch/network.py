@@ -25,7 +25,6 @@ def interface_addresses() -> dict[str, str]:
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that holds `address`, or None."""
     return next((name for name, own in interface_addresses().items() if own == address), None)
 
 
@@ -37,7 +36,6 @@ def reachable_names() -> list[str]:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address means the host itself."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -45,7 +43,6 @@ def is_loopback(address: str) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port that is free now."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

@@ -16,7 +16,6 @@ PORT = 29401
 
 
 def pod_command(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The command line of this pod."""
     rank = environment.get("PET_NODE_RANK") or environment.get("JOB_COMPLETION_INDEX") or "0"
     master = environment.get("PET_MASTER_ADDR", "127.0.0.1")
     if rank == "0":
@@ -27,7 +26,6 @@ def pod_command(arguments: Sequence[str], environment: Mapping[str, str]) -> lis
 
 
 def main() -> None:
-    """Become it."""
     command = pod_command(sys.argv[1:], os.environ)
     # What the runtime set for a torchrun of its own would speak to ours as well.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PET_")}

@@ -45,7 +45,6 @@ class SlurmJobs:
     def submit(
         self, configuration: Configuration, options: Sequence[str], folder: Path
     ) -> SlurmJob:
-        """Write the script into `folder` and submit it."""
         script = self.describe(configuration, options, folder)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / SCRIPT
@@ -62,14 +61,11 @@ class SlurmJobs:
 
 
 class SlurmJob(FollowedJob):
-    """One submitted job."""
-
     def __init__(self, number: str, folder: Path) -> None:
         super().__init__(f"Slurm job {number}", folder / number)
         self._number = number
 
     def state(self) -> JobState:
-        """What Slurm says now."""
         done = _slurm("scontrol", "--oneliner", "show", "job", self._number)
         if done.returncode:
             if "Invalid job id" in done.stderr:
@@ -89,7 +85,6 @@ class SlurmJob(FollowedJob):
         _slurm("scancel", "--batch", "--signal=INT", self._number)
 
     def end(self) -> None:
-        """Take it away."""
         _slurm("scancel", self._number)
 
 

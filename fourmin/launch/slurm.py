@@ -137,7 +137,6 @@ class SlurmRun:
         self.messages = run.messages
 
     def go(self, rank: int) -> None:
-        """Answer a worker's `ready`."""
         self._run.go(rank)
 
     def exit_code(self) -> int | None:
@@ -146,7 +145,6 @@ class SlurmRun:
         return self._step.poll() if code is None else code
 
     def kill(self, workers: Iterable[int]) -> None:
-        """End all workers on all nodes, and the step."""
         self._run.kill(workers)
         self._hub.close()
         _end(self._step)

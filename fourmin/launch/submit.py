@@ -37,7 +37,6 @@ class JobState:
 
     @property
     def over(self) -> bool:
-        """Whether it will not run (any more)."""
         return self.phase not in ("waiting", "running")
 
     @property
@@ -64,15 +63,12 @@ class FollowedJob(ABC):
         """Send the command in the job what Ctrl-C sends, so that it writes down how it ended."""
 
     @abstractmethod
-    def end(self) -> None:
-        """Take the job away."""
+    def end(self) -> None: ...
 
     def ask_soon(self) -> None:
-        """Ask the cluster at the next look: the job has printed its last line."""
         self._next_question = 0.0
 
     def follow(self) -> Iterator[bytes | JobState]:
-        """Whole lines that the job prints, and each state that it takes, until it is over."""
         told: JobState | None = None
         interval = ASK_SECONDS[0]
         over_since: float | None = None
@@ -109,7 +105,6 @@ class FollowedJob(ABC):
         self.end()
 
     def errors(self, lines: int = 20) -> list[str]:
-        """The last lines of the job's standard error."""
         try:
             text = self._files.with_name(f"{self._files.name}.err").read_text(errors="replace")
         except OSError:

@@ -57,7 +57,6 @@ class TorchrunLauncher:
         return self._hub.start(job)
 
     def close(self) -> None:
-        """Send the nodes home."""
         if self._hub is not None:
             self._hub.close()
         if self._own is not None:

@@ -37,12 +37,10 @@ class Wire:
 
     @property
     def local_address(self) -> str:
-        """This end's address."""
         return _plain(self._socket.getsockname()[0])
 
     @property
     def peer_address(self) -> str:
-        """The other end's address."""
         return _plain(self._socket.getpeername()[0])
 
     def send(self, kind: str, **data: Any) -> None:

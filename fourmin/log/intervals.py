@@ -69,7 +69,6 @@ class Pairing:
         self._latest_by_epoch: dict[float | None, OpenInterval] = {}
 
     def add(self, name: str, record: Record) -> None:
-        """Takes the next record of the file."""
         if name == self._start_key:
             interval = OpenInterval(record)
             self._all.append(interval)

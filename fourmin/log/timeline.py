@@ -139,16 +139,13 @@ class Timeline:
         return tuple(self._by_key.get(key, ()))
 
     def count(self, key: str) -> int:
-        """How often a key occurs."""
         return len(self._by_key.get(key, ()))
 
     def first(self, key: str) -> Record | None:
-        """The first record of a key."""
         records = self._by_key.get(key)
         return records[0] if records else None
 
     def last(self, key: str) -> Record | None:
-        """The last record of a key."""
         records = self._by_key.get(key)
         return records[-1] if records else None
 

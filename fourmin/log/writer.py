@@ -80,7 +80,6 @@ class EventLogWriter:
             _sync_directory(path.parent)
 
     def __enter__(self) -> EventLogWriter:
-        """The writer itself."""
         return self
 
     def __exit__(
@@ -89,7 +88,6 @@ class EventLogWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Closes the log."""
         self.close()
 
     def point(

@@ -58,13 +58,11 @@ class Field:
 
     @property
     def one_of(self) -> str:
-        """The choices in words."""
         *others, last = self.choices
         return f"{', '.join(others)} or {last}"
 
     @property
     def help(self) -> str:
-        """What a command-line option that sets the field says of it."""
         return f"{self.meaning.rstrip('.')}: {self.one_of}." if self.choices else self.meaning
 
     def coerce(self, value: Any) -> Any:

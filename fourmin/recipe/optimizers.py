@@ -27,8 +27,6 @@ def _nothing(config: Configuration) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerEntry:
-    """One optimizer."""
-
     divisions: tuple[str, ...]
     """Where it may be used."""
     fields: tuple[str, ...]

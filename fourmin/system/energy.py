@@ -26,8 +26,7 @@ class Meter(Protocol):
     method: str
     scope: str
 
-    def start(self) -> None:
-        """Begin to count."""
+    def start(self) -> None: ...
 
     def stop(self) -> float | None:
         """Joules since `start`; None if a counter could not be read or was set back."""
@@ -67,11 +66,9 @@ class GpuMeter:
         return meter if handles and meter._read() is not None else None
 
     def start(self) -> None:
-        """Begin to count."""
         self._begin = self._read()
 
     def stop(self) -> float | None:
-        """Joules of all GPUs since `start`."""
         begin, end = self._begin, self._read()
         if begin is None or end is None:
             return None
@@ -119,7 +116,6 @@ class ProcessorMeter:
         threading.Thread(target=self._watch, name="energy", daemon=True).start()
 
     def stop(self) -> float | None:
-        """Joules of all zones since `start`."""
         self._stopped.set()
         self.sample()
         microjoules = sum(zone.microjoules for zone in self._zones)

@@ -125,7 +125,6 @@ def busy_gpus() -> list[str]:
 
 
 def driver_version() -> str | None:
-    """Version of the NVIDIA driver, or None without one."""
     import pynvml
 
     try:

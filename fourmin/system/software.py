@@ -80,5 +80,4 @@ def package_digest() -> str:
 
 
 def capture() -> dict[str, Any]:
-    """The software part of a captured system."""
     return {**versions(), "operating_system": operating_system()}

@@ -57,7 +57,6 @@ class CheckpointWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether a checkpoint is being written."""
         return self._writing is not None and not self._writing.done()
 
     def begin(self, epoch: int, state: State) -> None:

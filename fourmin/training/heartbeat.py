@@ -34,7 +34,6 @@ class Heartbeat:
         self._last: float | None = None
 
     def took(self, seconds: float) -> None:
-        """A step took so long."""
         self._longest = max(self._longest, seconds)
 
     def through(self, batches: Iterable[T], what: str) -> Iterator[T]:

@@ -61,12 +61,10 @@ class LossScaler:
 
     @property
     def loss_scale(self) -> float:
-        """The factor that the next loss is multiplied by."""
         return self._value
 
     @property
     def skipped_steps(self) -> int:
-        """How many steps overflowed so far."""
         return self._skipped_steps
 
     def scale(self, loss: Tensor) -> Tensor:
@@ -106,7 +104,6 @@ class LossScaler:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a `state_dict`."""
         self._good_steps = int(state["good_steps"])
         self._skipped_steps = int(state["skipped_steps"])
         self._set(float(state["loss_scale"]))
@@ -165,7 +162,6 @@ class Precision:
         return self._scaler.skipped_steps if self._scaler else 0
 
     def scale(self, loss: Tensor) -> Tensor:
-        """The loss to call backward on."""
         return self._scaler.scale(loss) if self._scaler else loss
 
     def unscale_and_check(self, buffers: Sequence[Tensor]) -> bool:
@@ -185,6 +181,5 @@ class Precision:
         return self._scaler.state_dict() if self._scaler else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a `state_dict` of the same precision."""
         if self._scaler:
             self._scaler.load_state_dict(state)

@@ -15,7 +15,6 @@ from fourmin.training.comm.process_group import WorkerPlace
 
 
 def barrier(place: WorkerPlace) -> None:
-    """Wait until every rank is here."""
     dist.barrier(device_ids=[place.local_rank] if place.device.type == "cuda" else None)
 
 

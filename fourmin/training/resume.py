@@ -68,6 +68,5 @@ class Checkpoints:
         return load_checkpoint(self._folder / checkpoint_name(epoch))
 
     def close(self) -> None:
-        """Wait for what is being written."""
         if self._writer is not None:
             self._writer.close()

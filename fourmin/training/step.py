@@ -77,6 +77,5 @@ class EagerStep:
         return {"performed": self.performed, **unscaled, **self._precision.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a `state_dict`."""
         self.performed = int(state["performed"])
         self._precision.load_state_dict(state)

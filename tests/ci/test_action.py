@@ -115,3 +115,15 @@ def test_the_hook_names_a_command_that_exists() -> None:
     match = re.search(r"entry: fourmin (\w+)", hook)
     assert match is not None
     assert CliRunner().invoke(app, [match.group(1), "--help"]).exit_code == 0
+
+
+def test_a_commit_is_checked_by_the_tools_of_make_check_and_by_no_code_from_elsewhere() -> None:
+    configuration = (REPOSITORY / ".pre-commit-config.yaml").read_text()
+    makefile = (REPOSITORY / "Makefile").read_text()
+    check = re.search(r"^check: .*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert check is not None
+    tools = re.findall(r"\$\(BIN\)/(\w+(?: [a-z]+)?)", check.group(1))
+    assert tools == ["ruff check", "ruff format", "mypy"]
+    assert re.findall(r"entry: \.venv/bin/(\w+(?: [a-z]+)?)", configuration) == tools
+    assert re.findall(r"repo: (.*)", configuration) == ["local"]
+    assert set(re.findall(r"language: (.*)", configuration)) == {"system"}

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from golden import Golden
 
 from fourmin.base.errors import FourminError
 from fourmin.launch.batch import batch_script, directive
@@ -15,7 +16,6 @@ from fourmin.launch.site import Site, parse_site
 from fourmin.launch.slurm import srun_command
 from fourmin.recipe.presets import load_preset
 
-GOLDEN = Path(__file__).with_name("golden")
 LARGE = load_preset("resnet50-64k").resolved(8, keep_workers=True)
 SMALL = load_preset("digits").with_overrides({"nodes": 4, "device": "cpu"})
 SITE = parse_site(
@@ -53,9 +53,9 @@ def script(arguments: list[str], site: Site = SITE) -> str:
     return batch_script(LARGE, site, arguments, Path("/results/.jobs/x"), Path("/home/ann"))
 
 
-def test_the_256_node_script_is_as_it_was() -> None:
+def test_the_256_node_script_is_as_it_was(golden: Golden) -> None:
     text = script(["/env/bin/python", "-m", "fourmin", "run", "--preset=resnet50-64k"])
-    assert text == (GOLDEN / "resnet50-64k.sbatch").read_text()
+    golden.check("resnet50-64k.sbatch", text)
 
 
 def test_srun_starts_one_process_on_each_node() -> None:

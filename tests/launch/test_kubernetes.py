@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from golden import Golden
 
 from fourmin.base.errors import FourminError
 from fourmin.cli import run_command
@@ -15,7 +16,6 @@ from fourmin.launch.pod import pod_command
 from fourmin.launch.site import Site, parse_site
 from fourmin.recipe.presets import load_preset
 
-GOLDEN = Path(__file__).with_name("golden") / "trainjob.json"
 CLUSTER = {
     "kubernetes": {
         "namespace": "lab",
@@ -29,10 +29,10 @@ CLUSTER = {
 LARGE = load_preset("resnet50-64k").resolved(8, keep_workers=True)
 
 
-def test_the_document_is_as_it_was() -> None:
+def test_the_document_is_as_it_was(golden: Golden) -> None:
     arguments = ["--preset=resnet50-64k", "--data-dir=/workspace/imagenet"]
     document = trainjob(LARGE, parse_site(CLUSTER, "test"), arguments, "fourmin-x", "secret")
-    assert json.dumps(document, indent=2) + "\n" == GOLDEN.read_text()
+    golden.check("trainjob.json", json.dumps(document, indent=2) + "\n")
 
 
 def test_what_the_cluster_must_be_told_is_asked_for() -> None:

@@ -128,18 +128,18 @@ def test_truncation_uses_the_distribution_function_at_two():
 
 
 # Frozen: these may change only with a new initialization, which makes old results unverifiable.
-GOLDEN = {
+FROZEN = {
     ("he", False): "c83be9403cfb1cfdd2e4a675717021560946ab356b3ccfc06e4b7a0fdce09b5d",
     ("he", True): "f4e04db0322179628e5e92d0c66c9bd7ba6edd87a70db885847dd9fb20a3e034",
     ("truncated-normal", False): "e93e277697f6a72206f3c209bf218b7533f6c70c17c325ada1fdb9034f466b6c",
 }
 
 
-@pytest.mark.parametrize(("scheme", "zero"), GOLDEN)
-def test_golden_digest(scheme, zero):
+@pytest.mark.parametrize(("scheme", "zero"), FROZEN)
+def test_the_frozen_digests(scheme, zero):
     model = make()
     initialize(model, 1, scheme, zero)
-    assert weights_digest(model) == GOLDEN[scheme, zero]
+    assert weights_digest(model) == FROZEN[scheme, zero]
 
 
 def test_initialize_forgets_what_was_there():
@@ -148,7 +148,7 @@ def test_initialize_forgets_what_was_there():
         for tensor in model.state_dict().values():
             tensor.fill_(3)
     initialize(model, 1, "he", False)
-    assert weights_digest(model) == GOLDEN["he", False]
+    assert weights_digest(model) == FROZEN["he", False]
 
 
 def test_he_scale_and_constants():
@@ -227,7 +227,7 @@ def test_digest_and_weights_do_not_depend_on_the_memory_format():
     model = make().to(memory_format=torch.channels_last)
     initialize(model, 1, "he", False)
     assert not model.layer1[0].conv1.weight.is_contiguous()
-    assert weights_digest(model) == GOLDEN["he", False]
+    assert weights_digest(model) == FROZEN["he", False]
 
 
 def test_unknown_scheme_lists_the_known_ones():
@@ -252,4 +252,4 @@ def test_same_digest_on_the_gpu():
         pytest.skip("no CUDA GPU")
     model = make().to("cuda", memory_format=torch.channels_last)
     initialize(model, 1, "he", False)
-    assert weights_digest(model) == GOLDEN["he", False]
+    assert weights_digest(model) == FROZEN["he", False]

@@ -1,20 +1,18 @@
 """The learning rates of the presets, every step, against their sources' formulas.
 
 The formulas are written here from the sources, in plain float64 arithmetic, and share nothing
-with fourmin's schedule. What they give lies in golden/schedule-*.csv, written by running this
-file; a plot of the curves was looked at when they were made.
+with fourmin's schedule. What they give lies in golden/schedule-*.csv; a plot of the curves was
+looked at when they were made.
 """
 
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 
 import pytest
 
 from fourmin.recipe.presets import PRESETS, load_preset
 
-GOLDEN = Path(__file__).parent / "golden"
 IMAGES = 1_281_167
 
 
@@ -125,10 +123,14 @@ def test_the_sampled_steps_have_the_sources_rate(name):
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_the_golden_rates(name):
+def test_the_golden_rates(name, golden):
     schedule = of_preset(name)
-    with (GOLDEN / f"schedule-{name}.csv").open(newline="") as file:
-        rows = [(int(row["step"]), float(row["learning_rate"])) for row in csv.DictReader(file)]
+    _, source = SOURCES[name]
+    table = ["step,learning_rate", *(f"{step},{source(step)!r}" for step in sampled(name))]
+    kept = golden.kept(f"schedule-{name}.csv", "".join(f"{line}\n" for line in table))
+    rows = [
+        (int(row["step"]), float(row["learning_rate"])) for row in csv.DictReader(kept.splitlines())
+    ]
     assert [step for step, _ in rows] == list(sampled(name))
     for step, rate in rows:
         assert schedule(step) == pytest.approx(rate, rel=1e-12, abs=1e-15)
@@ -157,15 +159,3 @@ def test_how_far_alexnet_is_from_nvcaffes_own_decay(name):
     for step in range(ramp, round(0.9 * length)):
         theirs = nvcaffe(step, base=32.0, ramp=ramp, length=length)
         assert schedule(step) / theirs == pytest.approx((length / (length - ramp)) ** 2, rel=0.02)
-
-
-def write_golden():
-    for name, (_, source) in SOURCES.items():
-        with (GOLDEN / f"schedule-{name}.csv").open("w", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["step", "learning_rate"])
-            writer.writerows((step, repr(source(step))) for step in sampled(name))
-
-
-if __name__ == "__main__":
-    write_golden()

@@ -96,6 +96,9 @@ def test_a_field_needs_three_files_and_shows_everywhere(with_field: TreeCopy) ->
         schema = json.loads(path.read_text())["$defs"]["configuration"]
         assert schema["properties"]["learning_rate_scale"]["type"] == "number"
         assert "learning_rate_scale" not in schema["required"]
+    golden = ("-m", "pytest", "-q", "tests/presets/test_presets.py")
+    assert "presets.json has changed" in with_field.python(*golden, code=1)
+    with_field.python(*golden, "--update-golden")
     frozen = json.loads((with_field.root / "tests/presets/golden/presets.json").read_text())
     assert frozen["digits"]["learning_rate_scale"] == 1.0
     assert "What every learning rate is multiplied by." in with_field.fourmin("run", "--help")

@@ -1,14 +1,12 @@
-"""The text formats, to the byte: `FOURMIN_WRITE_GOLDEN=1 pytest tests/report/test_golden.py`
-writes the files anew, for a change that is meant.
-"""
+"""The text formats, to the byte."""
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
+from golden import Golden
 from report_factory import PRICES, make_results
 
 from fourmin.report import load_pair_renderer, load_renderer
@@ -16,7 +14,6 @@ from fourmin.report.collect import collect, collect_all
 from fourmin.report.prices import load_prices
 from fourmin.report.side_by_side import put_side_by_side
 
-GOLDEN = Path(__file__).parent / "golden"
 FORMATS = {"table": "txt", "markdown": "md", "csv": "csv", "json": "json"}
 
 
@@ -28,35 +25,33 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def compare_with_golden(name: str, text: str) -> None:
-    path = GOLDEN / name
-    text = re.sub(r"(digits-\d{8}T\d{6}Z)-[0-9a-f]{6}", r"\1-abcdef", text)  # chosen by chance
-    if os.environ.get("FOURMIN_WRITE_GOLDEN"):
-        path.write_bytes(text.encode())
-    assert text.encode() == path.read_bytes()
+def without_chance(text: str) -> str:
+    return re.sub(r"(digits-\d{8}T\d{6}Z)-[0-9a-f]{6}", r"\1-abcdef", text)
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_report(form: str, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report(
+    form: str, results: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(results)
     monkeypatch.setenv("COLUMNS", "120")
     comparison = collect([Path("results")], prices=load_prices(Path("prices.toml")))
-    compare_with_golden(f"report.{FORMATS[form]}", load_renderer(form)(comparison))
+    golden.check(f"report.{FORMATS[form]}", without_chance(load_renderer(form)(comparison)))
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_two_results_side_by_side(
-    form: str, results: Path, monkeypatch: pytest.MonkeyPatch
+    form: str, results: Path, golden: Golden, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(results)
     monkeypatch.setenv("COLUMNS", "120")
     found = collect_all([Path("results/one"), Path("results/two")])
     pair = put_side_by_side("1.0", found, "results/one", "results/two")
-    compare_with_golden(f"compare.{FORMATS[form]}", load_pair_renderer(form)(pair))
+    golden.check(f"compare.{FORMATS[form]}", without_chance(load_pair_renderer(form)(pair)))
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_published_results(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_results(form: str, golden: Golden, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     text = load_renderer(form)(collect([], published=True))
-    compare_with_golden(f"published.{FORMATS[form]}", text)
+    golden.check(f"published.{FORMATS[form]}", text)

@@ -12,12 +12,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class TreeCopy:
-    """The package, the rules, and what is generated beside them, below `root`."""
+    """The package, the rules, what is generated beside them, and the golden presets' test."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for name in ("fourmin", "rules", "docs", "tests/presets/golden"):
+        for name in ("fourmin", "rules", "docs", "tests/presets", "tests/support"):
             shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "tests/conftest.py"):
+            shutil.copy(ROOT / name, root / name)
 
     def replace(self, file: str, old: str, new: str) -> None:
         """Edit a file where `old` stands in it once."""

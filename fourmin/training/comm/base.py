@@ -33,8 +33,7 @@ class AllReduce(Protocol):
     """One way to sum a tensor over all ranks."""
 
     @property
-    def name(self) -> str:
-        """The name under which the algorithm is registered."""
+    def name(self) -> str: ...
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Sum ``tensor`` over all ranks, in place; every rank ends with the same bits.
@@ -134,11 +133,9 @@ class BySize:
         self._built = built
 
     def choose(self, nbytes: int) -> AllReduce:
-        """The algorithm that sums a tensor of ``nbytes`` bytes."""
         return self._built[taken(self._table, nbytes)]
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``AllReduce.all_reduce``."""
         self.choose(tensor.numel() * tensor.element_size()).all_reduce(tensor)
 
 

@@ -197,7 +197,6 @@ class GradientReducer:
 
     @property
     def counters(self) -> ReductionCounters:
-        """What has been reduced since the reducer was made."""
         sizes = tuple(b.sent.numel() * b.sent.element_size() for b in self._buckets)
         reduced = self._steps if self._world_size > 1 else 0
         return ReductionCounters(

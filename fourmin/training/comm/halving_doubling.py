@@ -53,7 +53,6 @@ class HalvingDoublingAllReduce:
         self._scratch = Scratch()
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``base.AllReduce.all_reduce``."""
         require_flat(tensor)
         if self._world_size == 1 or not tensor.numel():
             return
@@ -103,7 +102,6 @@ def power_of_two_below(number: int) -> int:
 
 
 def flat_round_count(ranks: int) -> int:
-    """How many rounds ``flat_plan`` has."""
     core = power_of_two_below(ranks)
     swaps = max(0, 2 * (core.bit_length() - 1) - 1)
     return swaps + (0 if core == ranks else 2)
@@ -248,5 +246,4 @@ def _with_first(ahead: list[Message], rounds: Rounds) -> Rounds:
 
 
 def build(topology: Topology, options: AllReduceOptions) -> HalvingDoublingAllReduce:
-    """Make halving and doubling with ``options.pipeline_bytes``."""
     return HalvingDoublingAllReduce(topology, options.pipeline_bytes)

@@ -49,7 +49,6 @@ class HierarchicalAllReduce:
             self._ring = RingAllReduce(masters, topology.rank, made[masters])
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``base.AllReduce.all_reduce``."""
         require_flat(tensor)
         if not tensor.numel():
             return
@@ -92,6 +91,5 @@ def _process_group(
 
 
 def build(topology: Topology, options: AllReduceOptions) -> HierarchicalAllReduce:
-    """Make the hierarchical algorithm, in chunks of 2 ``options.pipeline_bytes``."""
     # A chunk costs two collectives of the whole group beside the ring: fewer, larger ones.
     return HierarchicalAllReduce(topology, 2 * options.pipeline_bytes, options.timeout)

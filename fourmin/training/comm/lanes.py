@@ -61,7 +61,6 @@ class ThreadLane:
         self._thread.start()
 
     def submit(self, index: int) -> None:
-        """See ``Lane.submit``."""
         self._submitted += 1
         self._todo.put(index)
 
@@ -130,5 +129,4 @@ class StreamLane:
         return ExposedTime(read)
 
     def close(self) -> None:
-        """See ``Lane.close``."""
         self._stream.synchronize()

@@ -51,7 +51,6 @@ class Plan:
 
     @classmethod
     def read(cls, path: Path) -> Plan:
-        """The plan in a JSON file."""
         fields = json.loads(path.read_text())
         fields["sizes"] = tuple(fields["sizes"])
         return cls(**fields)
@@ -89,7 +88,6 @@ class Probe:
         self._place = place
 
     def fill(self) -> None:
-        """This rank's addends."""
         for part, pattern in self._blocks():
             torch.mul(pattern, self._factor, out=part)
 

@@ -14,16 +14,13 @@ class NativeAllReduce:
     name = "native"
 
     def __init__(self, world_size: int) -> None:
-        """Sum over the ``world_size`` ranks of the default process group."""
         self._world_size = world_size
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``base.AllReduce.all_reduce``."""
         require_flat(tensor)
         if self._world_size > 1 and tensor.numel():
             dist.all_reduce(tensor)
 
 
 def build(topology: Topology, options: AllReduceOptions) -> NativeAllReduce:
-    """Make the native algorithm; it takes no options."""
     return NativeAllReduce(topology.world_size)

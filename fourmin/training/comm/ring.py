@@ -70,5 +70,4 @@ def part_bounds(numel: int, parts: int) -> list[tuple[int, int]]:
 
 
 def build(topology: Topology, options: AllReduceOptions) -> RingAllReduce:
-    """Make a ring over all ranks, in rank order; it takes no options."""
     return RingAllReduce(range(topology.world_size), topology.rank)

@@ -44,7 +44,6 @@ def send(peer: int, tensor: Tensor) -> list[Message]:
 
 
 def receive(peer: int, tensor: Tensor) -> list[Message]:
-    """The counterpart of ``send``."""
     return [Message(peer, tensor, False)] if tensor.numel() else []
 
 

@@ -62,7 +62,6 @@ class TorusAllReduce:
         self._scratch = Scratch()
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``base.AllReduce.all_reduce``."""
         require_flat(tensor)
         if self._world_size == 1 or not tensor.numel():
             return
@@ -106,5 +105,4 @@ class TorusAllReduce:
 
 
 def build(topology: Topology, options: AllReduceOptions) -> TorusAllReduce:
-    """Make the torus with ``options.pipeline_bytes``."""
     return TorusAllReduce(topology, options.pipeline_bytes)

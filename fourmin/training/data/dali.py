@@ -53,7 +53,6 @@ class DaliLoader(Loader):
         return self._pipes[split].batches(work)
 
     def close(self) -> None:
-        """Stop the reading threads and free the pipelines."""
         super().close()
         self._pipes.clear()
 

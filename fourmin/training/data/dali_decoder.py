@@ -26,7 +26,6 @@ INPUT = "encoded"
 
 
 def decoder_options(mixed: bool) -> dict[str, Any]:
-    """How DALI's decoders are called, on the CPU or with the GPU's help."""
     options: dict[str, Any] = {
         "device": "mixed" if mixed else "cpu",
         "output_type": types.RGB,

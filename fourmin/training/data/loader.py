@@ -175,7 +175,6 @@ class Loader(ABC):
         return self.source.read(split, index)
 
     def undecodable(self, split: Split, index: int, reason: object) -> FourminError:
-        """The error for a file whose content does not decode."""
         return FourminError(
             f"cannot decode the image {self.source.name_of(split, index)}",
             str(reason),

@@ -127,7 +127,6 @@ class OrderDigest:
         """SHA-256 of what each update added: what a checkpoint keeps, since no hash can be."""
 
     def update(self, indices: npt.ArrayLike) -> None:
-        """Add samples, in order."""
         data = np.ascontiguousarray(indices, dtype="<i8").tobytes()
         self._hash.update(data)
         self.parts.append(hashlib.sha256(data).digest())
@@ -156,7 +155,6 @@ class OrderDigest:
         self.update(global_order(consumed, global_batch_size))
 
     def hexdigest(self) -> str:
-        """The digest so far, in hexadecimal."""
         return self._hash.hexdigest()
 
 

@@ -71,7 +71,6 @@ class Source(ABC):
             raise self.changed(split, index, "it is not as wide and high as the manifest lists")
 
     def changed(self, split: Split, index: int, why: str) -> FourminError:
-        """The error for a sample that is not what the manifest lists."""
         return FourminError(
             f"the image {self.name_of(split, index)} has changed",
             why,
@@ -87,7 +86,6 @@ class TreeSource(Source):
     """A file for each sample."""
 
     def name_of(self, split: Split, index: int) -> str:
-        """The path of the file."""
         return f"{self.data_dir}/{split.name}/{split.paths[index]}"
 
     def _read(self, split: Split, index: int) -> bytes:
@@ -124,7 +122,6 @@ class ShardSource(Source):
         _allow_open_files(len(index.shards) + SPARE_FILES)
 
     def name_of(self, split: Split, index: int) -> str:
-        """The shard, and the sample in it."""
         return f"{self.data_dir}/{sample_name(self._shard(split, index), split, index)}"
 
     def _shard(self, split: Split, index: int) -> Shard:
@@ -146,7 +143,6 @@ class ShardSource(Source):
         return data[BLOCK:]
 
     def close(self) -> None:
-        """Close the shards."""
         with self._lock:
             while self._open:
                 os.close(self._open.popitem()[1])

@@ -289,7 +289,6 @@ class FusedConvolution:
         self._precision = "ieee" if weight.dtype == torch.float32 else "tf32"
 
     def forward(self, x: Tensor) -> Tensor:
-        """The convolution's output."""
         y: Tensor = torch.ops.aten.convolution(
             x, self.weight, None, self.stride, self.padding, _NO_DILATION, False, _NO_PADDING, 1
         )
@@ -334,7 +333,6 @@ class FusedConvolution:
         return result[0] if data else result[1]
 
     def data_gradient(self, dy: Tensor, x: Tensor) -> Tensor:
-        """The gradient of x."""
         return self._backward(dy, x, True)
 
     def weight_gradient(self, dy: Tensor, x: Tensor) -> Tensor:

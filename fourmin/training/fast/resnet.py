@@ -77,7 +77,6 @@ class FusedBlock:
 
     @property
     def all_norms(self) -> list[FusedBatchNorm]:
-        """Every normalization of the block."""
         return self.norms + ([self.projection[1]] if self.projection else [])
 
 

@@ -35,7 +35,6 @@ class BucketSink:
         self._count(parameter)
 
     def written(self, *parameters: Tensor) -> None:
-        """Take note that `grad` of these parameters holds their gradient already."""
         for parameter in parameters:
             self._count(parameter)
 

@@ -133,7 +133,6 @@ class FastStep:
         self._stale = True
 
     def __call__(self, micro_batches: Sequence[MicroBatch]) -> tuple[Tensor, ExposedTime]:
-        """As `EagerStep.__call__`."""
         with torch.no_grad():
             if self._stale:
                 self._refresh()

@@ -61,7 +61,6 @@ class BasicBlock(ResidualBlock):
 
     @property
     def last_batch_norm(self) -> nn.Module:
-        """`bn2`."""
         return self.bn2
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,7 +88,6 @@ class Bottleneck(ResidualBlock):
 
     @property
     def last_batch_norm(self) -> nn.Module:
-        """`bn3`."""
         return self.bn3
 
     def forward(self, x: Tensor) -> Tensor:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def build(groups: list[dict[str, Any]], config: Configuration) -> AdamW:
-    """AdamW as `config` has it."""
     return AdamW(
         groups,
         lr=config.base_learning_rate,

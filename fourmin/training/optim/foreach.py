@@ -78,7 +78,6 @@ class ForeachOptimizer(Optimizer):
 
 
 def first_state(entry: OptimizerEntry, parameter: Tensor) -> dict[str, Tensor]:
-    """The state of `parameter` before its first step."""
     tensors = {name: torch.zeros_like(parameter) for name in entry.tensors}
     return tensors | {name: torch.zeros(()) for name in entry.counters}
 

@@ -67,7 +67,6 @@ class Lamb(ForeachOptimizer):
         state: dict[str, list[Tensor]],
         group: dict[str, Any],
     ) -> None:
-        """One step of the formula above."""
         means, squares, counts = state["exp_avg"], state["exp_avg_sq"], state["step"]
         beta1, beta2 = group["beta1"], group["beta2"]
         torch._foreach_add_(counts, 1.0)
@@ -95,7 +94,6 @@ class Lamb(ForeachOptimizer):
 
 
 def build(groups: list[dict[str, Any]], config: Configuration) -> Lamb:
-    """LAMB as `config` has it."""
     return Lamb(
         groups,
         lr=config.base_learning_rate,

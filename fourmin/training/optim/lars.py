@@ -77,7 +77,6 @@ class Lars(ForeachOptimizer):
         state: dict[str, list[Tensor]],
         group: dict[str, Any],
     ) -> None:
-        """One step of the formula above."""
         velocities = state["momentum_buffer"]
         # A sequence gives each tensor its own factor; torch's stubs know only numbers there.
         rates: Any = _rates(weights, grads, group) if group["adapt"] else group["lr"]
@@ -92,7 +91,6 @@ class Lars(ForeachOptimizer):
 
 
 def build(groups: list[dict[str, Any]], config: Configuration) -> Lars:
-    """LARS as `config` has it."""
     return Lars(
         groups,
         lr=config.base_learning_rate,

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 
 def build(groups: list[dict[str, Any]], config: Configuration) -> SGD:
-    """SGD as `config` has it, with Nesterov's form of the momentum or without."""
     return SGD(
         groups,
         lr=config.base_learning_rate,
