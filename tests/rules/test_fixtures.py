@@ -1,4 +1,8 @@
-"""Every rule has a page, a passing fixture without any error, and failing ones that it finds."""
+"""Every rule has a page, a passing fixture without any error, and failing ones that it finds.
+
+`says` is what the rule says of a failing fixture, with `#` for every number:
+`FOURMIN_WRITE_GOLDEN=1 pytest tests/rules/test_fixtures.py` writes it anew.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,8 @@ from fourmin.rules.engine import check, check_campaign
 from fourmin.rules.rule import ERROR, GROUPS, HEADINGS, SCOPES, SEVERITIES, SOURCES, Finding, Rule
 
 FIXTURES = Path(__file__).parent / "fixtures"
+NUMBER = re.compile(r"-?\b[0-9]+(?:[.,][0-9]+)*(?:e[-+]?[0-9]+)?")
+DIGEST = re.compile(r"\b[0-9a-f]{16,}\b")
 RULES = {rule.code: rule for rule in registry.RULES}
 
 
@@ -54,7 +60,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def _build(case: dict[str, Any], base: Any, tmp_path: Path) -> Path:
-    known = {"why", "story", "tree", "change", "edits", "reseal", "path", "line", "lone"}
+    known = {"why", "story", "tree", "change", "edits", "reseal", "path", "line", "lone", "says"}
     assert set(case) <= known
     folder = tmp_path / "campaign"
     if "tree" in case:
@@ -107,6 +113,20 @@ def _findings(case: dict[str, Any], folder: Path) -> list[Finding]:
     return [replace(f, path=f.path.removeprefix(f"{root}/")) for f in findings]
 
 
+def _without_numbers(message: str, folder: Path) -> str:
+    """`message` as it is on every machine and for every plan."""
+    return NUMBER.sub("#", DIGEST.sub("#", message.replace(f"{folder}/", "")))
+
+
+def _write_says(code: str, why: str, says: list[str]) -> None:
+    path = FIXTURES / f"{code}.json"
+    fixture = json.loads(path.read_text())
+    for case in fixture["failing"]:
+        if case["why"] == why:
+            case["says"] = says
+    path.write_text(json.dumps(fixture, indent=1, ensure_ascii=False) + "\n")
+
+
 @pytest.mark.parametrize("code", sorted(RULES))
 def test_passing_fixture_has_no_error(code: str, base: Any, tmp_path: Path) -> None:
     case = _load(code)["passing"]
@@ -123,6 +143,12 @@ def test_failing_fixture_is_found(
     mine = [f for f in findings if f.code == code and f.path == case["path"]]
     assert mine, [(f.code, f.path, f.line, f.message) for f in findings]
     assert "line" not in case or case["line"] in [f.line for f in mine]
+    says = sorted({f"{f.path}: {_without_numbers(f.message, tmp_path)}"
+                   for f in findings if f.code == code})  # fmt: skip
+    if os.environ.get("FOURMIN_WRITE_GOLDEN"):
+        _write_says(code, case["why"], says)
+    else:
+        assert says == case["says"]
     finding = mine[0]
     assert (finding.name, finding.severity) == (RULES[code].name, RULES[code].severity)
     assert finding.message
