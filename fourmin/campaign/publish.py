@@ -13,7 +13,7 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
 from fourmin.ledger.submission import SYSTEM_FILE
-from fourmin.ledger.view import CampaignView
+from fourmin.ledger.view import CampaignView, file_kind
 from fourmin.results.plan import Plan
 from fourmin.rules.engine import check, load_campaign
 from fourmin.rules.rule import ERROR
@@ -78,7 +78,7 @@ def prepare_publication(folder: Path, submissions: Path) -> Publication:
     files = {
         place / folder.resolve().name / name: data
         for name, data in campaign.files.items()
-        if data is not None and campaign.file_kind(name) not in _NOT_PUBLISHED
+        if data is not None and file_kind(name) not in _NOT_PUBLISHED
     }
     description = place.parent / SYSTEM_FILE
     existing = submissions / description

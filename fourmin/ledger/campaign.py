@@ -309,8 +309,5 @@ class Campaign:
 
 
 def _assignment(beacon: str, registration: str, digest: str, plan: Plan) -> dict[str, Any]:
-    return {
-        "beacon": beacon,
-        "registration": registration,
-        "seeds": planned_seeds(plan, beacon, digest),
-    }
+    seeds = planned_seeds(plan, beacon, digest)
+    return {"beacon": beacon, "registration": registration, "seeds": seeds}

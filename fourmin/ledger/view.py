@@ -205,7 +205,7 @@ class CampaignView:
         ]
         for name in contents.files:
             files[name] = None
-            if _kind(name) in ("lock", "unknown", "temporary"):
+            if file_kind(name) in ("lock", "unknown", "temporary"):
                 continue
             data = read_bytes(folder / name, MAX_FILE_BYTES)
             if isinstance(data, str):
@@ -298,12 +298,6 @@ class CampaignView:
         numbers = (RUN_FOLDER.match(name) for name in self.folders)
         return [self._run(number) for number in sorted(int(m.group(1)) for m in numbers if m)]
 
-    def file_kind(self, name: str) -> str:
-        """What a file is by its name: `plan`, `ledger`, `summary`, `events`, `result`,
-        `kept-log`, `lock`, `pending`, `temporary` or `unknown`.
-        """
-        return _kind(name)
-
     def _run(self, number: int) -> RunView:
         folder = f"run-{number}"
         result = self.settled(f"{folder}/{RESULT_FILE}")
@@ -350,7 +344,10 @@ def _configuration(value: Any) -> Configuration | None:
         return None
 
 
-def _kind(name: str) -> str:
+def file_kind(name: str) -> str:
+    """What a file is by its name: `plan`, `ledger`, `summary`, `events`, `result`,
+    `kept-log`, `lock`, `pending`, `temporary` or `unknown`.
+    """
     folder, _, base = name.rpartition("/")
     if folder and not RUN_FOLDER.match(folder):
         return "unknown"

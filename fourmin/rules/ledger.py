@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fourmin.base.canonical import sha256_hex
-from fourmin.ledger.view import KEPT_LOG, RUN_FOLDER, CampaignView
+from fourmin.ledger.view import KEPT_LOG, RUN_FOLDER, CampaignView, file_kind
 from fourmin.rules.rule import CAMPAIGN, ERROR, WARNING, Problem, rule
 
 LEDGER = "ledger.jsonl"
@@ -140,7 +140,7 @@ def unrecorded_file(campaign: CampaignView) -> Iterator[Problem]:
 
 def _unrecorded(campaign: CampaignView, name: str) -> str:
     """Why the ledger should tell of `name` and does not; empty where it does or need not."""
-    kind = campaign.file_kind(name)
+    kind = file_kind(name)
     history = campaign.history
     folder, _, base = name.rpartition("/")
     match = RUN_FOLDER.match(folder)
@@ -192,8 +192,8 @@ def interrupted_write(campaign: CampaignView) -> Iterator[Problem]:
         `fourmin run --resume CAMPAIGN` mends it.
     """
     for name in campaign.files:
-        waits = campaign.file_kind(name) == "pending" and _may_wait(campaign, name)
-        if waits or campaign.file_kind(name) == "temporary":
+        waits = file_kind(name) == "pending" and _may_wait(campaign, name)
+        if waits or file_kind(name) == "temporary":
             yield Problem(campaign.where(name), "left by an interrupted write")
     if campaign.torn_line is not None:
         yield Problem(campaign.where(LEDGER), "the last line has no line end", campaign.torn_line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fourmin.ledger.view import CampaignView, Document, is_checkpoints
+from fourmin.ledger.view import CampaignView, Document, file_kind, is_checkpoints
 from fourmin.results.estimates import is_estimate
 from fourmin.results.schema import schema_errors
 from fourmin.rules.rule import CAMPAIGN, ERROR, Problem, rule
@@ -86,7 +86,7 @@ def unexpected_file(campaign: CampaignView) -> Iterator[Problem]:
         Move the file out of the campaign's folder.
     """
     for name in campaign.files:
-        if campaign.file_kind(name) == "unknown":
+        if file_kind(name) == "unknown":
             yield Problem(campaign.where(name), "a file that does not belong to a campaign")
     runs = {run.path for run in campaign.runs}
     for folder in campaign.folders:
