@@ -275,7 +275,7 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
      "        os.fsync(self._descriptor)", "        pass",
      "tests/log/test_writer.py::test_a_log_is_on_the_disk_when_it_says_so"),
     ("the-clock-starts-at-the-last-start", "clock", "log/timeline.py",
-     "return _time(self.first(keys.RUN_START))", "return _time(self.last(keys.RUN_START))",
+     "return time_of(self.first(keys.RUN_START))", "return time_of(self.last(keys.RUN_START))",
      "tests/log/test_timeline.py::test_times_and_repeats_stay_visible"),
     ("the-target-must-be-passed", "clock", "log/timeline.py",
      "and evaluation.accuracy >= target", "and evaluation.accuracy > target",
