@@ -22,9 +22,8 @@ from fourmin.campaign.watch import Watch
 from fourmin.launch.job import Job
 from fourmin.launch.local import LocalLauncher
 from fourmin.log import keys
-from fourmin.log.reader import read_log
 from fourmin.recipe.configuration import Configuration
-from fourmin.results.run_result import run_result
+from fourmin.results.run_result import RunFacts
 from fourmin.rules.engine import load_campaign
 from fourmin.system.capture import capture_system, system_digest
 from fourmin.system.hardware import usable_gpus
@@ -118,51 +117,51 @@ def replayable(claimed: Configuration, gpus: int, cores: int, steps: int | None)
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run's start that can be replayed here: its result.json, and how it is trained here."""
+    """A run's start that can be replayed here: what its log says, and how it is trained here."""
 
-    result: Mapping[str, Any]
+    facts: RunFacts
     configuration: Configuration
     data: Data
 
     def replay(self) -> Audit:
         """Train it, and compare. Raises FourminError when the replay itself fails."""
-        result, configuration = self.result, self.configuration
-        claimed = Configuration.from_json(result["configuration"])
+        facts = self.facts
+        claimed = Configuration.from_json(facts.configuration)
         replayed = self._replayed(capture_system())
-        same_machine = _same_machine(result, replayed)
+        same_machine = _same_machine(facts, replayed)
         return Audit(
-            run=int(result["run"]),
+            run=int(facts.run),
             same_machine=same_machine,
             comparisons=(
-                _equal("initial weights", result, replayed, "initial_weights_digest"),
-                _data_order(result, claimed),
+                _initial_weights(facts, replayed),
+                _data_order(facts, claimed),
                 _losses(
-                    result["first_losses"],
-                    replayed["first_losses"],
-                    (0.0, 0.0) if same_machine else _tolerances(claimed, configuration),
+                    facts.first_losses,
+                    replayed.first_losses,
+                    (0.0, 0.0) if same_machine else _tolerances(claimed, self.configuration),
                 ),
             ),
         )
 
-    def _replayed(self, system: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the log of the replay gives."""
-        result = self.result
+    def _replayed(self, system: Mapping[str, Any]) -> RunFacts:
+        """What the log of the replay says."""
+        facts = self.facts
         with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
             folder = Path(scratch)
             job = Job(
                 configuration=self.configuration,
-                ruleset=result["ruleset"],
-                run=result["run"],
+                ruleset=facts.ruleset,
+                run=facts.run,
                 attempt=1,
-                seed=result["seed"],
-                campaign=result["campaign"],
+                seed=facts.seed,
+                campaign=facts.campaign,
                 practice=True,
                 submitter="audit",
                 system_name="audit",
                 system=system,
                 system_digest=system_digest(system),
                 package_digest=package_digest(),
-                dataset=result["dataset"],
+                dataset=facts.dataset,
                 data_dir=self.data.folder.resolve(),
                 manifest=self.data.path.resolve(),
                 events_log=folder / "events.log",
@@ -179,7 +178,7 @@ class Prepared:
                     failure.details,
                     exit_code=NOT_CONVERGED,
                 )
-            return run_result(read_log(job.events_log))
+            return RunFacts.read(job.events_log)
 
 
 def prepare_audit(campaign: Path, run: int, data_dir: Path | None, steps: int | None) -> Prepared:
@@ -201,41 +200,39 @@ def prepare_audit(campaign: Path, run: int, data_dir: Path | None, steps: int | 
     )
 
 
-def _same_machine(result: Mapping[str, Any], replayed: Mapping[str, Any]) -> bool:
+def _same_machine(claimed: RunFacts, replayed: RunFacts) -> bool:
     """Whether losses must agree to the bit: same processor, torch, threads and numbers."""
 
-    def facts(of: Mapping[str, Any]) -> tuple[Any, ...]:
-        system, configuration = of["system"], of["configuration"]
+    def decisive(of: RunFacts) -> tuple[Any, ...]:
         names = ("device", "precision", "threads", "allreduce", "group_size", "fusion_threshold")
         return (
-            system["hardware"]["processor"]["model"],
-            system["hardware"]["accelerators"],
-            system["software"]["torch"],
-            *(configuration[name] for name in names),
+            of.hardware["processor"]["model"],
+            of.hardware["accelerators"],
+            of.system["software"]["torch"],
+            *(of.configuration[name] for name in names),
         )
 
     # GPU kernels add up in an order that nothing fixes.
-    return facts(result) == facts(replayed) and replayed["configuration"]["device"] == "cpu"
+    return decisive(claimed) == decisive(replayed) and replayed.configuration["device"] == "cpu"
 
 
-def _equal(
-    name: str, result: Mapping[str, Any], replayed: Mapping[str, Any], key: str
-) -> Comparison:
-    verdict = SAME if result[key] == replayed[key] else DIFFERENT
-    return Comparison(name, verdict, str(result[key]), str(replayed[key]))
+def _initial_weights(claimed: RunFacts, replayed: RunFacts) -> Comparison:
+    theirs, ours = claimed.initial_weights_digest, replayed.initial_weights_digest
+    verdict = SAME if theirs == ours else DIFFERENT
+    return Comparison("initial weights", verdict, str(theirs), str(ours))
 
 
-def _data_order(result: Mapping[str, Any], claimed: Configuration) -> Comparison:
+def _data_order(facts: RunFacts, claimed: Configuration) -> Comparison:
     """The order over the whole run, from the seed alone; a run that was aborted has none."""
     from fourmin.training.data.order import digest_of_order
 
-    digest = result["data_order_digest"]
-    if digest is None:
+    digest = facts.data_order_digest
+    if digest is None or facts.epochs is None:
         return Comparison("data order", NOT_COMPARED, "-", "the run was aborted")
     expected = digest_of_order(
-        result["seed"],
-        range(1, math.ceil(result["epochs"]) + 1),
-        result["dataset"]["train_samples"],
+        facts.seed,
+        range(1, math.ceil(facts.epochs) + 1),
+        facts.dataset["train_samples"],
         claimed.global_batch_size,
         claimed.max_steps,
     )

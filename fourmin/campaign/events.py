@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
@@ -25,6 +24,7 @@ from typing import (
 
 from fourmin.ledger.campaign import Campaign, RunState
 from fourmin.log.records import Record
+from fourmin.results.run_result import RunFacts
 from fourmin.ruleset import load_ruleset
 
 if TYPE_CHECKING:
@@ -124,9 +124,9 @@ class RunFinished(_Told):
     failure: str | None
 
     @classmethod
-    def of(cls, result: Mapping[str, Any]) -> RunFinished:
-        """The outcome in a result.json."""
-        return cls(**{name: result[name] for name in _names(cls)})
+    def of(cls, facts: RunFacts) -> RunFinished:
+        """The outcome that its log tells."""
+        return cls(**{name: getattr(facts, name) for name in _names(cls)})
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,9 @@ from fourmin.launch import Launcher
 from fourmin.launch.job import Job
 from fourmin.ledger.campaign import CHECKPOINTS_FOLDER, EVENTS_FILE, Campaign, RunState
 from fourmin.log import keys
-from fourmin.log.reader import read_log
 from fourmin.log.records import Record
 from fourmin.log.writer import EventLogWriter
-from fourmin.results.run_result import run_result
+from fourmin.results.run_result import RunFacts
 from fourmin.results.summary import summarize
 from fourmin.system.privacy import redact
 
@@ -79,15 +78,15 @@ def execute(
         with _interrupts_told(campaign, slot):
             _SlotRun(campaign, slot, materials, launcher, observer).run(max_restarts)
         ran += 1
-    summary = summarize(campaign.plan, campaign.digest, campaign.head, read_results(campaign))
+    summary = summarize(campaign.plan, campaign.digest, campaign.head, read_runs(campaign))
     campaign.close(summary)
     return summary
 
 
-def read_results(campaign: Campaign) -> list[dict[str, Any]]:
-    """The result of every run that has one, made anew from its event log, in run order."""
+def read_runs(campaign: Campaign) -> list[RunFacts]:
+    """What the event log of every run with an outcome says, in run order."""
     return [
-        run_result(read_log(campaign.run_folder(slot.run) / EVENTS_FILE))
+        RunFacts.read(campaign.run_folder(slot.run) / EVENTS_FILE)
         for slot in campaign.slots()
         if slot.status is not None
     ]
@@ -138,8 +137,8 @@ class _SlotRun:
                 f"put it right, then: fourmin run --resume {self._campaign.folder}",
             )
         summary = None if failure is None else failure.summary
-        result = _record_outcome(self._campaign, slot, self._attempt, summary)
-        self._observer.take(RunFinished.of(result))
+        facts = _record_outcome(self._campaign, slot, self._attempt, summary)
+        self._observer.take(RunFinished.of(facts))
         if failure is not None and failure is not _EARLIER:
             more = any(other.status is None for other in self._campaign.slots())
             raise FourminError(
@@ -215,7 +214,7 @@ def _interrupts_told(campaign: Campaign, slot: RunState) -> Iterator[None]:
 
 def _record_outcome(
     campaign: Campaign, slot: RunState, attempt: int, failure: str | None
-) -> Mapping[str, Any]:
+) -> RunFacts:
     """Make the result from the log alone and record it; a failure goes into the log first."""
     events = campaign.run_folder(slot.run) / EVENTS_FILE
     if failure is not None:
@@ -223,6 +222,6 @@ def _record_outcome(
             log.point(keys.ABORT, redact(failure), namespace=keys.FOURMIN_NAMESPACE)
             log.end(keys.RUN_STOP, None, status=keys.ABORTED)
             log.sync()
-    result = run_result(read_log(events))
-    campaign.finish(slot, attempt, result["status"], result)
-    return result
+    facts = RunFacts.read(events)
+    campaign.finish(slot, attempt, facts)
+    return facts

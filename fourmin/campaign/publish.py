@@ -105,7 +105,7 @@ def publish(publication: Publication, submissions: Path) -> None:
 
 def describe_system(campaign: CampaignView, plan: Plan) -> dict[str, Any]:
     """system.json from what the campaign captured, with MLPerf's fields; the rest is the user's."""
-    captured: Any = campaign.runs[0].facts.get("system") or {}
+    captured: Any = campaign.runs[0].facts.system or {}
     hardware, software = captured["hardware"], captured["software"]
     processor, chips = hardware["processor"], hardware["accelerators"]
     memory = hardware["memory_gib"]

@@ -32,8 +32,7 @@ from fourmin.campaign.standing import RunUnderWay, Standing
 from fourmin.cli.output import stderr, stdout
 from fourmin.ledger.campaign import SUMMARY_FILE
 from fourmin.log import keys
-from fourmin.results.run_result import CONVERGED
-from fourmin.results.summary import counted_minutes
+from fourmin.results.run_result import CONVERGED, RunFacts
 
 LONGEST_LINE = 2000
 
@@ -233,7 +232,8 @@ def _result(closed: CampaignClosed) -> str:
     summary, practice = closed.summary, bool(closed.summary["practice"])
     if closed.minutes is None:
         runs = summary["runs"]
-        missed = sum(counted_minutes(run, practice) is None for run in runs)
+        ended = [RunFacts(status=run["status"], minutes=run["minutes"]) for run in runs]
+        missed = sum(run.counted_minutes(practice) is None for run in ended)
         which = "the only run" if len(runs) == 1 else f"{missed} of {len(runs)} runs"
         return f"no benchmark result: {which} did not " + (
             "end of itself" if practice else "reach the target"

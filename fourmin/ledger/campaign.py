@@ -25,6 +25,7 @@ from fourmin.ledger.history import History, RunHistory
 from fourmin.ledger.known import KnownCampaign, remember
 from fourmin.ledger.seeds import new_beacon, planned_seeds
 from fourmin.results.plan import Plan
+from fourmin.results.run_result import RunFacts
 
 CAMPAIGN_FILE = "campaign.json"
 LEDGER_FILE = "ledger.jsonl"
@@ -225,17 +226,17 @@ class Campaign:
         )
         return slot.restarts
 
-    def finish(self, slot: RunState, attempt: int, status: str, result: Mapping[str, Any]) -> None:
+    def finish(self, slot: RunState, attempt: int, facts: RunFacts) -> None:
         """Record the outcome of `slot`: result.json, and the SHA-256 of it and of events.log."""
         folder = self.run_folder(slot.run)
-        data = json_bytes(result)
+        data = json_bytes(facts.to_json())
         write_durably(folder / (RESULT_FILE + PENDING), data)
         self._append(
             "run-result",
             {
                 "run": slot.run,
                 "attempt": attempt,
-                "status": status,
+                "status": facts.status,
                 "events_sha256": sha256_hex((folder / EVENTS_FILE).read_bytes()),
                 "result_sha256": sha256_hex(data),
             },

@@ -35,7 +35,7 @@ from fourmin.log.timeline import Timeline
 from fourmin.recipe.configuration import Configuration
 from fourmin.results.folder import MAX_FILE_BYTES, Contents, Fault, JsonFile, read_bytes
 from fourmin.results.plan import Plan
-from fourmin.results.run_result import run_result
+from fourmin.results.run_result import ABORTED, RunFacts
 from fourmin.results.schema import SchemaError, schema_errors
 from fourmin.ruleset import CURRENT, Benchmark, load_ruleset, versions
 
@@ -118,14 +118,14 @@ class RunView:
         return () if self.timeline is None else self.timeline.restarts
 
     @cached_property
-    def facts(self) -> Mapping[str, Any]:
+    def facts(self) -> RunFacts:
         """What result.json must say, made from the log; all None without a log."""
-        return run_result(read_log(b"") if self.log is None else self.log)
+        return RunFacts(status=ABORTED) if self.timeline is None else RunFacts.of(self.timeline)
 
     @cached_property
     def configuration(self) -> Configuration | None:
         """The configuration in the log, None where it is missing or not one."""
-        return _configuration(self.facts.get("configuration"))
+        return _configuration(self.facts.configuration)
 
     @property
     def history(self) -> RunHistory | None:
@@ -169,14 +169,14 @@ class RunView:
         """Whether the run never counts."""
         if self.campaign is not None and self.campaign.plan is not None:
             return self.campaign.plan.practice
-        return self.facts.get("practice") is True
+        return self.facts.practice is True
 
     @cached_property
     def benchmark(self) -> Benchmark | None:
         """The benchmark's rules, None where ruleset or benchmark are unknown."""
         if self.campaign is not None and self.campaign.benchmark is not None:
             return self.campaign.benchmark
-        return find_benchmark(self.facts.get("ruleset"), self.facts.get("benchmark"))
+        return find_benchmark(self.facts.ruleset, self.facts.benchmark)
 
 
 @dataclass
@@ -335,8 +335,8 @@ def find_benchmark(ruleset: JSON, name: JSON) -> Benchmark | None:
         return None
 
 
-def _configuration(value: Any) -> Configuration | None:
-    if not isinstance(value, dict) or not value:
+def _configuration(value: Mapping[str, Any]) -> Configuration | None:
+    if not value:
         return None
     try:
         return Configuration.from_json(value)

@@ -70,7 +70,7 @@ def _row(kind: str, result: Result) -> dict[str, Any]:
         ci95_high=high,
         waivers=" ".join(result.verdict.waivers),
         run_minutes=" ".join("" if r.minutes is None else repr(r.minutes) for r in result.runs),
-        run_statuses=" ".join(run.status for run in result.runs),
+        run_statuses=" ".join(run.facts.status for run in result.runs),
         cost=values.get("cost_amount"),
     )
     return values

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fourmin.report.model import ReportedRun, Result
-from fourmin.report.runs import evaluated, spans
-from fourmin.results.importers.model import BENCHMARK, DAWNBENCH, ForeignRun, ForeignSet
+from fourmin.report.model import Result
+from fourmin.report.runs import reported
+from fourmin.results.importers.model import BENCHMARK, DAWNBENCH, ForeignSet
 from fourmin.rules.verdict import Verdict
 
 DATASETS = {DAWNBENCH: "ImageNet, top-5"}
@@ -34,13 +34,15 @@ def foreign_result(found: ForeignSet, verdict: Verdict) -> Result:
         chips=None if dawnbench else found.chips,
         global_batch_size=found.global_batch_size,
         quality_target=found.runs[0].target if found.runs else None,
-        runs=tuple(_reported(run, found.source) for run in found.runs),
+        runs=tuple(
+            reported(run.path, run.facts, None if dawnbench else run.timeline) for run in found.runs
+        ),
         minutes=found.score.minutes,
         scaled_minutes=found.scaled_minutes,
         ci95=found.score.ci95,
         cv=found.score.cv,
         epochs_mean=found.epochs_mean,
-        images_per_second=None if dawnbench else found.images_per_second,
+        images_per_second=found.images_per_second,
         verdict=verdict,
         group=(found.source, found.path),
         identity=(found.source, found.path),
@@ -83,19 +85,5 @@ def _chip(description: Mapping[str, Any]) -> str:
 
 def _hyperparameters(found: ForeignSet) -> dict[str, Any]:
     """Those of the first run that logged any."""
-    told = (run.timeline.hyperparameters for run in found.runs)
+    told = (run.facts.hyperparameters for run in found.runs)
     return dict(next((values for values in told if values), {}))
-
-
-def _reported(run: ForeignRun, source: str) -> ReportedRun:
-    return ReportedRun(
-        path=run.path,
-        status=run.status,
-        minutes=run.counted_minutes,
-        epochs=run.epochs,
-        quality=run.quality,
-        seed=run.timeline.seeds[0] if run.timeline.seeds else None,
-        images_per_second=None if source == DAWNBENCH else run.images_per_second,
-        evaluations=evaluated(run.timeline),
-        spans=() if source == DAWNBENCH else spans(run.timeline),
-    )

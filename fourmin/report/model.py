@@ -13,22 +13,14 @@ from typing import Any
 from fourmin.ledger.chain import Entry
 from fourmin.report.prices import Price
 from fourmin.results.rcp import Convergence
+from fourmin.results.run_result import RunFacts
 from fourmin.results.scoring import counted
-from fourmin.results.statistics import mean
+from fourmin.results.statistics import known_mean, mean
 from fourmin.rules.verdict import Verdict
 
 PUBLISHED = "published"
 """The source of results that others reported and nobody checked here."""
 _UNKNOWN = Convergence(None, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """One evaluation: after which epoch, the accuracy, and minutes since run_start."""
-
-    epoch: float | None
-    accuracy: float | None
-    minutes: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,26 +61,21 @@ class Energy:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedRun:
-    """One run: its path, how it ended, and in minutes, epochs and accuracy."""
+    """One run: its path, what its log says, and the minutes with which it counts."""
 
     path: str
-    status: str
+    facts: RunFacts
     minutes: float | None
-    epochs: float | None
-    quality: float | None
-    seed: Any = None
-    failure: str | None = None
-    images_per_second: float | None = None
-    evaluations: tuple[Evaluated, ...] = ()
     spans: tuple[Span, ...] = ()
     communication: Communication | None = None
     energy: Energy | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As `fourmin report --format json` gives it."""
-        names = ("path", "status", "minutes", "epochs", "quality")
-        told = {name: getattr(self, name) for name in names}
-        return {**told, "energy": self.energy and self.energy.to_json()}
+        names = ("status", "minutes", "epochs", "quality")
+        told = {name: getattr(self.facts, name) for name in names}
+        energy = self.energy and self.energy.to_json()
+        return {"path": self.path, **told, "minutes": self.minutes, "energy": energy}
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +167,7 @@ class Result:
     @property
     def quality(self) -> float | None:
         """Mean accuracy of the runs that converged; of a published result what was reported."""
-        known = [r.quality for r in self.runs if r.minutes is not None and r.quality is not None]
-        return mean(known) if known else None
+        return known_mean(run.facts.quality for run in self.runs if run.minutes is not None)
 
     @property
     def scaling_efficiency(self) -> float | None:
@@ -217,8 +203,7 @@ class Result:
     @property
     def exposed_ms(self) -> float | None:
         """Mean over the runs of the median exposed communication of a step."""
-        known = [r.communication.exposed_ms_median for r in self.runs if r.communication]
-        return mean(known) if known else None
+        return known_mean(r.communication.exposed_ms_median for r in self.runs if r.communication)
 
     def to_json(self) -> dict[str, Any]:
         """As `fourmin report --format json` gives it; keys are added, never renamed."""

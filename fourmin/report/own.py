@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fourmin.base.values import mapping
-from fourmin.ledger.view import CampaignView, RunView
-from fourmin.report import runs as of_run
-from fourmin.report.model import ReportedRun, Result
+from fourmin.ledger.view import CampaignView
+from fourmin.report.model import Result
+from fourmin.report.runs import reported
 from fourmin.results.plan import Plan
 from fourmin.results.rcp import Convergence, convergence
-from fourmin.results.summary import counted_minutes, summarize
+from fourmin.results.summary import summarize
 from fourmin.rules.verdict import Verdict
 from fourmin.ruleset import Benchmark
 
@@ -27,7 +27,7 @@ def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
     state = "closed" if history.close else "abandoned" if history.abandon else "unfinished"
     score = summary if plan and state == "closed" and len(runs) == plan.runs else {}
     interval = score.get("ci95")
-    system = next((mapping(f.get("system")) for f in facts if f.get("system")), {})
+    system = next((mapping(f.system) for f in facts if f.system), {})
     return Result(
         source="fourmin",
         path=campaign.path,
@@ -38,7 +38,7 @@ def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
         chips=_chips(campaign),
         global_batch_size=configuration.get("global_batch_size"),
         quality_target=None if benchmark is None else benchmark.quality_target,
-        runs=tuple(_reported(run, practice) for run in runs),
+        runs=tuple(reported(run.path, run.facts, run.timeline, practice) for run in runs),
         minutes=score.get("minutes"),
         scaled_minutes=score.get("scaled_minutes"),
         ci95=(interval[0], interval[1]) if interval else None,
@@ -62,7 +62,7 @@ def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
         chip=_chip(configuration, mapping(system.get("hardware"))),
         convergence=convergence(plan, facts) if plan and runs else Convergence(None, None),
         configuration=configuration,
-        hyperparameters=next((f["hyperparameters"] for f in facts if f["hyperparameters"]), {}),
+        hyperparameters=next((f.hyperparameters for f in facts if f.hyperparameters), {}),
         hardware=mapping(system.get("hardware")),
         software={
             **mapping(system.get("software")),
@@ -81,35 +81,15 @@ def _dataset(plan: Plan, benchmark: Benchmark) -> str:
     return f"{name} {plan.dataset['train_digest'][:12]}"
 
 
-def _reported(run: RunView, practice: bool) -> ReportedRun:
-    facts = run.facts
-    failure = facts.get("failure")
-    return ReportedRun(
-        path=run.path,
-        status=str(facts.get("status", "unknown")),
-        minutes=counted_minutes(facts, practice) if facts else None,
-        epochs=facts.get("epochs"),
-        quality=facts.get("quality"),
-        seed=facts.get("seed"),
-        failure=None if failure is None else str(failure),
-        images_per_second=facts.get("images_per_second"),
-        evaluations=of_run.evaluated(run.timeline),
-        spans=of_run.spans(run.timeline),
-        communication=of_run.communication(facts),
-        energy=of_run.energy(facts),
-    )
-
-
 def _chips(campaign: CampaignView) -> int | None:
     """Accelerators that trained, over all nodes; on the CPU, processor sockets."""
     for run in campaign.runs:
-        system = run.facts.get("system")
         configuration = run.configuration
-        if not isinstance(system, dict) or configuration is None:
+        if not isinstance(run.facts.system, dict) or configuration is None:
             continue
         if configuration.device == "cuda":
             return configuration.workers
-        sockets = mapping(mapping(system.get("hardware")).get("processor")).get("sockets")
+        sockets = mapping(run.facts.hardware.get("processor")).get("sockets")
         return sockets * configuration.nodes if isinstance(sockets, int) else None
     return None
 

@@ -8,6 +8,7 @@ from fourmin.base.canonical import loads_strict
 from fourmin.report.foreign import DATASETS, MLPERF_DATASET
 from fourmin.report.model import PUBLISHED, ReportedRun, Result
 from fourmin.results.importers.model import DAWNBENCH
+from fourmin.results.run_result import RunFacts
 from fourmin.rules.verdict import Verdict
 from fourmin.ruleset import CURRENT, load_ruleset
 
@@ -26,7 +27,9 @@ def published_results() -> list[Result]:
 def _result(row: dict[str, Any]) -> Result:
     path = f"{PUBLISHED}:{row['id']}"
     run = ReportedRun(
-        path=path, status=REPORTED, minutes=row["minutes"], epochs=None, quality=row["top1"]
+        path=path,
+        facts=RunFacts(status=REPORTED, quality=row["top1"]),
+        minutes=row["minutes"],
     )
     return Result(
         source=PUBLISHED,

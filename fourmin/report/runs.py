@@ -1,61 +1,55 @@
-"""What a report shows of one run's event log, own or foreign: evaluations and where time went."""
+"""What a report shows of one run's event log, own or foreign: where its time went, what it cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fourmin.base.values import mapping, number
-from fourmin.log.intervals import Interval
 from fourmin.log.timeline import Timeline
-from fourmin.report.model import Communication, Energy, Evaluated, Span
+from fourmin.report.model import Communication, Energy, ReportedRun, Span
+from fourmin.results.run_result import RunFacts, minutes_between
 
-_MS_A_MINUTE = 60_000
 _MOST = 1e300
 
 
-def evaluated(timeline: Timeline | None) -> tuple[Evaluated, ...]:
-    """Every evaluation, in file order."""
-    if timeline is None:
-        return ()
-    begin = timeline.run_start_ms
-    return tuple(
-        Evaluated(e.epoch, e.accuracy, _minutes(e.time_ms, begin)) for e in timeline.evaluations
+def reported(
+    path: str, facts: RunFacts, timeline: Timeline | None, practice: bool = False
+) -> ReportedRun:
+    """A run as a report shows it; without a timeline nothing is told of where its time went."""
+    return ReportedRun(
+        path=path,
+        facts=facts,
+        minutes=facts.counted_minutes(practice),
+        spans=_spans(timeline),
+        communication=_communication(facts),
+        energy=_energy(facts),
     )
 
 
-def spans(timeline: Timeline | None) -> tuple[Span, ...]:
+def _spans(timeline: Timeline | None) -> tuple[Span, ...]:
     """Initialization, run, epochs (blocks where those were not logged) and evaluations."""
     begin = None if timeline is None else timeline.run_start_ms
     if timeline is None or begin is None:
         return ()
-    found: list[Span] = []
-    if timeline.init_start_ms is not None:
-        start, stop = timeline.init_start_ms, timeline.init_stop_ms
-        found.append(
-            Span("initialization", None, (start - begin) / _MS_A_MINUTE, _minutes(stop, begin))
-        )
-    found.append(Span("run", None, 0.0, _minutes(timeline.run_stop_ms, begin)))
-    name = "epoch" if timeline.epoch_intervals else "block"
-    found += _of(name, timeline.epoch_intervals or timeline.block_intervals, begin)
-    found += _of("evaluation", timeline.eval_intervals, begin)
-    return tuple(found)
+    epochs, kind = timeline.epoch_intervals, "epoch"
+    if not epochs:
+        epochs, kind = timeline.block_intervals, "block"
+    parts = [
+        ("initialization", None, timeline.init_start_ms, timeline.init_stop_ms),
+        ("run", None, begin, timeline.run_stop_ms),
+        *((kind, one.epoch, one.start_ms, one.stop_ms) for one in epochs),
+        *(("evaluation", e.epoch, e.start_ms, e.stop_ms) for e in timeline.eval_intervals),
+    ]
+    return tuple(
+        Span(name, epoch, start, minutes_between(begin, stop_ms))
+        for name, epoch, start_ms, stop_ms in parts
+        if (start := minutes_between(begin, start_ms)) is not None
+    )
 
 
-def _of(name: str, intervals: tuple[Interval, ...], begin: float) -> Iterator[Span]:
-    for interval in intervals:
-        if interval.start_ms is not None:
-            start = (interval.start_ms - begin) / _MS_A_MINUTE
-            yield Span(name, interval.epoch, start, _minutes(interval.stop_ms, begin))
-
-
-def _minutes(time_ms: float | None, begin: float | None) -> float | None:
-    return None if time_ms is None or begin is None else (time_ms - begin) / _MS_A_MINUTE
-
-
-def communication(facts: Mapping[str, Any]) -> Communication | None:
+def _communication(facts: RunFacts) -> Communication | None:
     """What the log says of exposed communication; None where that is nothing usable."""
-    value = mapping(facts.get("communication"))
+    value = mapping(facts.communication)
     median, p95 = _amount(value.get("exposed_ms_median")), _amount(value.get("exposed_ms_p95"))
     if median is None or p95 is None:
         return None
@@ -64,9 +58,9 @@ def communication(facts: Mapping[str, Any]) -> Communication | None:
     return Communication(median, p95, tuple(algorithms))
 
 
-def energy(facts: Mapping[str, Any]) -> Energy | None:
+def _energy(facts: RunFacts) -> Energy | None:
     """The measured energy; None where there was no meter."""
-    value = mapping(facts.get("energy"))
+    value = mapping(facts.energy)
     joules = _amount(value.get("joules"))
     if joules is None:
         return None

@@ -42,7 +42,7 @@ def run_times(result: Result) -> str:
 
 
 def _run_time(run: ReportedRun) -> str:
-    return printable(run.status) if run.minutes is None else duration(run.minutes)
+    return printable(run.facts.status) if run.minutes is None else duration(run.minutes)
 
 
 def number(value: float | None, form: str) -> str:

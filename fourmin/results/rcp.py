@@ -11,14 +11,14 @@ MLCommons' confidence; a benchmark's file states its own.)
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from fourmin.base.canonical import loads_strict
 from fourmin.results.plan import Plan
-from fourmin.results.run_result import CONVERGED
+from fourmin.results.run_result import RunFacts
 from fourmin.results.statistics import mean, student_t_quantile
 from fourmin.ruleset import load_ruleset, versions
 
@@ -127,18 +127,17 @@ class Convergence:
         return scaling_factor(self.reference, self.epochs)
 
 
-def convergence(plan: Plan, results: Sequence[Mapping[str, Any]]) -> Convergence:
-    """How a campaign converged, by its plan and its run results, against the reference.
+def convergence(plan: Plan, runs: Sequence[RunFacts]) -> Convergence:
+    """How a campaign converged, by its plan and its runs, against the reference.
 
     Practice and the open division have no reference: there the settings are free.
     """
-    epochs = [result["epochs"] if result["status"] == CONVERGED else None for result in results]
     reference = None
     if not plan.practice and plan.division == "closed":
         known = references(plan.ruleset, plan.benchmark)
         if known is not None:
             reference = known.at(plan.configuration["global_batch_size"])
-    return Convergence(mean_epochs(epochs), reference)
+    return Convergence(mean_epochs([run.counted_epochs for run in runs]), reference)
 
 
 def _point(global_batch_size: int, epochs: Sequence[float], design: Design) -> ReferencePoint:

@@ -20,6 +20,10 @@ class Score:
     ci95: tuple[float, float] | None
     cv: float | None
 
+    def scaled(self, factor: float | None) -> float | None:
+        """The minutes times what a reference demands; None where that says they do not count."""
+        return None if self.minutes is None or factor is None else self.minutes * factor
+
 
 def score(minutes: Sequence[float | None]) -> Score:
     """Score run results; None stands for a run that did not converge.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,6 +11,12 @@ from functools import cache
 def mean(values: Sequence[float]) -> float:
     """Arithmetic mean, rounded once."""
     return math.fsum(values) / len(values)
+
+
+def known_mean(values: Iterable[float | None]) -> float | None:
+    """Mean of those that are known and finite; None where none is."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return mean(known) if known else None
 
 
 def sample_deviation(values: Sequence[float]) -> float:

@@ -2,72 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fourmin.results.plan import Plan
 from fourmin.results.rcp import convergence
-from fourmin.results.run_result import ABORTED, CONVERGED
+from fourmin.results.run_result import RunFacts
 from fourmin.results.scoring import score
-from fourmin.results.statistics import mean
+from fourmin.results.statistics import known_mean
 
-
-def counted_minutes(result: Mapping[str, Any], practice: bool) -> float | None:
-    """The minutes with which a run counts, None where it counts as not converged.
-
-    In practice there is no target to reach: every run that ended of itself counts.
-    """
-    status = result.get("status")
-    counts = status == CONVERGED or (practice and status != ABORTED)
-    minutes = result.get("minutes")
-    return float(minutes) if counts and isinstance(minutes, (int, float)) else None
+_OF_A_RUN = ("run", "seed", "status", "minutes", "epochs", "quality")
 
 
 def summarize(
-    plan: Plan, campaign: str, ledger_head: str, results: Sequence[Mapping[str, Any]]
+    plan: Plan, campaign: str, ledger_head: str, runs: Sequence[RunFacts]
 ) -> dict[str, Any]:
     """The content of summary.json.
 
     `campaign` is the SHA-256 of campaign.json, `ledger_head` the SHA-256 of the ledger's
-    last line before the close, `results` one run result for each run, in run order.
+    last line before the close, `runs` what each run's log says, in run order.
 
     `scaled_minutes` is the score after reference convergence points: the same where there is
     none, more where the runs converged faster than the reference's mean, None where they did so
     beyond what is accepted.
     """
-    practice = plan.practice
-    minutes = [counted_minutes(result, practice) for result in results]
-    scored = score(minutes)
-    epochs = [r["epochs"] for r in results if isinstance(r["epochs"], (int, float))]
-    rates = [
-        r["images_per_second"] for r in results if isinstance(r["images_per_second"], (int, float))
-    ]
+    scored = score([run.counted_minutes(plan.practice) for run in runs])
     return {
         "schema_version": 1,
         "campaign": campaign,
         "ledger_head": ledger_head,
         "benchmark": plan.benchmark,
         "division": plan.division,
-        "practice": practice,
+        "practice": plan.practice,
         "minutes": scored.minutes,
-        "scaled_minutes": _scaled(scored.minutes, convergence(plan, results).factor),
+        "scaled_minutes": scored.scaled(convergence(plan, runs).factor),
         "ci95": None if scored.ci95 is None else list(scored.ci95),
         "cv": scored.cv,
-        "epochs_mean": mean(epochs) if epochs else None,
-        "images_per_second": mean(rates) if rates else None,
-        "runs": [
-            {
-                "run": result["run"],
-                "seed": result["seed"],
-                "status": result["status"],
-                "minutes": result["minutes"],
-                "epochs": result["epochs"],
-                "quality": result["quality"],
-            }
-            for result in results
-        ],
+        "epochs_mean": known_mean(run.epochs for run in runs),
+        "images_per_second": known_mean(run.images_per_second for run in runs),
+        "runs": [{name: getattr(run, name) for name in _OF_A_RUN} for run in runs],
     }
-
-
-def _scaled(minutes: float | None, factor: float | None) -> float | None:
-    return None if minutes is None or factor is None else minutes * factor

@@ -123,7 +123,7 @@ def run_in_two_campaigns(campaigns: Sequence[CampaignView]) -> Iterator[Problem]
     seen: dict[str, tuple[str, str]] = {}
     for digest, campaign in _by_digest(campaigns).items():
         for run in campaign.runs:
-            weights = run.facts.get("initial_weights_digest")
+            weights = run.facts.initial_weights_digest
             series = list(time_series(run))
             if isinstance(weights, str):
                 series.append(("initial weights", weights))

@@ -217,7 +217,7 @@ def long_initialization(run: RunView) -> Iterator[Problem]:
     if timeline is None or timeline.init_start_ms is None or timeline.init_stop_ms is None:
         return
     minutes = (timeline.init_stop_ms - timeline.init_start_ms) / 60_000
-    limit = INIT_MINUTES["open" if run.facts.get("division") == "open" else "closed"]
+    limit = INIT_MINUTES["open" if run.facts.division == "open" else "closed"]
     if minutes > limit:
         yield Problem(run.log_path, f"initialization took {minutes:.1f} minutes, limit {limit}")
 

@@ -75,7 +75,7 @@ def same_dataset(run: RunView) -> Iterator[Problem]:
     """
     if run.timeline is None or not run.timeline.count(keys.DATASET):
         return
-    dataset = mapping(run.facts.get("dataset"))
+    dataset = mapping(run.facts.dataset)
     line = getattr(run.timeline.first(keys.DATASET), "line", None)
     plan = None if run.campaign is None else run.campaign.plan
     if plan is not None and not same(dataset, plan.dataset):
@@ -105,7 +105,7 @@ def epoch_samples(run: RunView) -> Iterator[Problem]:
         Train on the whole split in every epoch.
     """
     config = run.configuration
-    train_samples = run.facts.get("train_samples")
+    train_samples = run.facts.train_samples
     if run.timeline is None or config is None or type(train_samples) is not int:
         return
     if config.global_batch_size <= 0:

@@ -20,7 +20,7 @@ def _epochs_done(run: RunView) -> int:
 def _steps_used_up(run: RunView, epochs: int) -> bool:
     """Whether `max_steps` ended training within these epochs (practice only)."""
     config = run.configuration
-    samples = run.facts.get("train_samples")
+    samples = run.facts.train_samples
     if config is None or config.max_steps is None or type(samples) is not int:
         return False
     if config.global_batch_size <= 0:
@@ -83,7 +83,7 @@ def evaluation_counts(run: RunView) -> Iterator[Problem]:
     """
     if run.timeline is None:
         return
-    expected = run.facts.get("eval_samples")
+    expected = run.facts.eval_samples
     for record in run.timeline.all(keys.EVAL_ACCURACY):
         value = number(record.value)
         samples = record.metadata.get(keys.SAMPLES_COUNT)

@@ -234,8 +234,9 @@ def result_from_log(run: RunView) -> Iterator[Problem]:
         return
     written = run.result.file.value
     added = {name for name in ADDED_LATER if name not in mapping(written)}
-    facts = {name: v for name, v in run.facts.items() if v is not None or name not in added}
-    for difference in islice(differences(written, facts), MOST_DIFFERENCES):
+    given = run.facts.to_json()
+    expected = {name: v for name, v in given.items() if v is not None or name not in added}
+    for difference in islice(differences(written, expected), MOST_DIFFERENCES):
         yield Problem(path, difference)
 
 
@@ -268,13 +269,14 @@ def log_identity(run: RunView) -> Iterator[Problem]:
     }
     begun = any(record.key == keys.INIT_START for record in run.body)
     for name, value in expected.items():
-        if not same(facts.get(name), value) and (begun or facts.get(name) is not None):
-            yield Problem(run.log_path, f"{name} is {short(facts.get(name))}, not {short(value)}")
-    if history.result is not None and history.result.data.get("status") != facts.get("status"):
+        told = getattr(facts, name)
+        if not same(told, value) and (begun or told is not None):
+            yield Problem(run.log_path, f"{name} is {short(told)}, not {short(value)}")
+    if history.result is not None and history.result.data.get("status") != facts.status:
         yield Problem(
             campaign.where("ledger.jsonl"),
             f"run {run.number} is {short(history.result.data.get('status'))} here, but "
-            f"{facts.get('status')} by its log",
+            f"{facts.status} by its log",
             history.result.line,
         )
 
@@ -335,5 +337,5 @@ def log_types(run: RunView) -> Iterator[Problem]:
     if run.log is None or not run.complete:
         return
     ruleset = CURRENT if run.campaign is None else run.campaign.ruleset
-    for error in schema_errors(ruleset, "result", dict(mapping(run.facts))):
+    for error in schema_errors(ruleset, "result", run.facts.to_json()):
         yield Problem(run.log_path, f"the result made from it: {error}")

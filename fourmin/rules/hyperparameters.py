@@ -112,7 +112,7 @@ def logged_hyperparameters(run: RunView) -> Iterator[Problem]:
         Restore events.log from where the run was made.
     """
     config, timeline = run.configuration, run.timeline
-    samples = run.facts.get("train_samples")
+    samples = run.facts.train_samples
     if config is None or timeline is None or type(samples) is not int:
         return
     optimizer = OPTIMIZERS.get(config.optimizer)

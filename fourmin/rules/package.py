@@ -77,7 +77,7 @@ def submission_identity(submission: SubmissionView) -> Iterator[Problem]:
             ("number_of_nodes", plan.configuration["nodes"], _count(system["number_of_nodes"])),
         ]
         for run in campaign.runs[:1]:
-            counts = _accelerators(run.facts.get("system"))
+            counts = _accelerators(run.facts.system)
             if counts is not None:
                 described = _count(system["accelerators_per_node"])
                 pairs.append(("accelerators_per_node", counts, described))
@@ -161,7 +161,7 @@ def private_data(submission: SubmissionView) -> Iterator[Problem]:
     for campaign in submission.campaigns.values():
         files |= {campaign.where(name): data for name, data in campaign.files.items()}
         for run in campaign.runs:
-            versions |= _versions(run.facts.get("system"))
+            versions |= _versions(run.facts.system)
     for path, data in files.items():
         for what, pattern in _PRIVATE.items():
             found = pattern.finditer(data or b"")

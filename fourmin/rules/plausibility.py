@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from fourmin.base.canonical import loads_strict
-from fourmin.base.values import mapping, number
+from fourmin.base.values import mapping
 from fourmin.ledger.view import RunView
 from fourmin.rules.rule import ERROR, NOTE, RUN, Problem, rule
 from fourmin.ruleset import CURRENT, load_ruleset
@@ -35,8 +35,7 @@ def _chips(run: RunView) -> list[str]:
     config = run.configuration
     if config is None or config.device != "cuda":
         return []
-    hardware = mapping(mapping(run.facts.get("system")).get("hardware"))
-    accelerators = hardware.get("accelerators")
+    accelerators = run.facts.hardware.get("accelerators")
     listed = accelerators if isinstance(accelerators, list) else []
     return [str(mapping(item).get("model")) for item in listed]
 
@@ -59,7 +58,7 @@ def faster_than_peak(run: RunView) -> Iterator[Problem]:
     How to put it right
         Look at the clock, the number of chips and the sample counts in the log.
     """
-    config, rate = run.configuration, number(run.facts.get("images_per_second"))
+    config, rate = run.configuration, run.facts.images_per_second
     if config is None or rate is None:
         return
     operations = facts(_ruleset(run))["operations_per_image"].get(config.model)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 from fourmin.base.values import mapping
 from fourmin.ledger.view import CampaignView, RunView
@@ -115,7 +114,7 @@ def time_series(run: RunView) -> Iterator[tuple[str, str]]:
     times = [record.time_ms for record in run.body if record.time_ms is not None]
     if len(times) >= FEWEST_TIMES:
         yield "times", str([time - times[0] for time in times])
-    losses = run.facts.get("first_losses")
+    losses = run.facts.first_losses
     if isinstance(losses, list) and losses:
         yield "first losses", str(losses)
     trained = [
@@ -199,10 +198,10 @@ def summary_from_runs(campaign: CampaignView) -> Iterator[Problem]:
     document, plan, close = campaign.summary_document, campaign.plan, campaign.history.close
     if document is None or document.file.error is not None or plan is None or close is None:
         return
-    results: list[Any] = [run.facts for run in campaign.runs if run.log is not None]
-    if not results:
+    runs = [run.facts for run in campaign.runs if run.log is not None]
+    if not runs:
         return
-    expected = summarize(plan, campaign.digest, close.previous, results)
+    expected = summarize(plan, campaign.digest, close.previous, runs)
     for difference in islice(differences(document.file.value, expected), MOST_DIFFERENCES):
         yield Problem(campaign.where(document.path), difference)
 
@@ -220,9 +219,9 @@ def run_not_converged(run: RunView) -> Iterator[Problem]:
     How to put it right
         Nothing needs to be done.
     """
-    status = run.facts.get("status")
+    status = run.facts.status
     if run.complete and run.log is not None and not run.practice and status != "converged":
-        failure = run.facts.get("failure")
+        failure = run.facts.failure
         yield Problem(run.log_path, f"{status}" + (f": {str(failure)[:200]}" if failure else ""))
 
 

@@ -83,7 +83,7 @@ def _repeated(campaign: CampaignView, fact: str) -> Iterator[tuple[RunView, list
     """Each run whose `fact` an earlier run has too, and those runs."""
     seen: dict[Any, list[int | None]] = defaultdict(list)
     for run in campaign.runs:
-        value = run.facts.get(fact)
+        value = getattr(run.facts, fact)
         if isinstance(value, str):
             if seen[value]:
                 yield run, list(seen[value])

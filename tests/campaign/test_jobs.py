@@ -26,6 +26,7 @@ from fourmin.launch.sbatch import slurm_state
 from fourmin.launch.submit import JobState
 from fourmin.ledger.campaign import Campaign
 from fourmin.log.reader import read_log
+from fourmin.results.run_result import RunFacts
 
 DONE = slurm_state("COMPLETED")
 
@@ -39,8 +40,8 @@ def printed(folder: Path, capsys: pytest.CaptureFixture[str], runs: tuple[int, .
             display.take(RunStarting(slot.run, 1, slot.seed))
             for record in read_log(campaign.run_folder(slot.run) / "events.log").records:
                 display.take(RecordLogged.of(slot, record))
-            result = (campaign.run_folder(slot.run) / "result.json").read_bytes()
-            display.take(RunFinished.of(json.loads(result)))
+            facts = RunFacts.read(campaign.run_folder(slot.run) / "events.log")
+            display.take(RunFinished.of(facts))
     return capsys.readouterr().out.encode().splitlines()
 
 

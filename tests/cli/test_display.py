@@ -26,7 +26,7 @@ from fourmin.campaign.events import (
 from fourmin.cli import display as displays
 from fourmin.ledger.campaign import Campaign
 from fourmin.log.reader import read_log
-from fourmin.results.run_result import run_result
+from fourmin.results.run_result import RunFacts
 from fourmin.rules.engine import check
 
 
@@ -52,11 +52,11 @@ def replay(display: displays.Display, folder: Path) -> list[str]:
         display.take(CampaignOpened.of(campaign))
         for slot in campaign.slots():
             display.take(RunStarting(slot.run, 1, slot.seed))
-            log = read_log(campaign.run_folder(slot.run) / "events.log")
-            for record in log.records:
+            events = campaign.run_folder(slot.run) / "events.log"
+            for record in read_log(events).records:
                 display.take(RecordLogged.of(slot, record))
                 look()
-            display.take(RunFinished.of(run_result(log)))
+            display.take(RunFinished.of(RunFacts.read(events)))
             look()
     summary = json.loads((folder / "summary.json").read_bytes())
     display.take(CampaignClosed.of(folder, summary, check([folder])))

@@ -39,7 +39,7 @@ def test_a_set_of_every_round_is_read_and_scored(
     assert found.round.name == of_round
     assert (found.submitter, found.system, found.division) == ("ACME", "8xA1000", "closed")
     assert (found.chips, found.global_batch_size) == (16, 3200)
-    assert [run.status for run in found.runs] == ["converged"] * 5
+    assert [run.facts.status for run in found.runs] == ["converged"] * 5
     # 35 epochs with 2 events of 20,000 ms and more, 9 evaluations: counted here by hand.
     minutes = []
     for run in range(5):
@@ -47,7 +47,7 @@ def test_a_set_of_every_round_is_read_and_scored(
         times = {item["key"]: item["time_ms"] for item in records}
         minutes.append((times["run_stop"] - times["run_start"]) / 60_000)
     assert found.score.minutes == pytest.approx(sum(sorted(minutes)[1:4]) / 3, abs=1e-6)
-    assert [run.epochs for run in found.runs] == [35] * 5
+    assert [run.facts.epochs for run in found.runs] == [35] * 5
     scaled = found.scaled_minutes
     assert scaled is not None
     # Batch 3200 lies between the references at 1632 and 3264.
@@ -208,7 +208,7 @@ def test_v05_said_success_in_several_ways(stop: str, status: str, tmp_path: Path
     text = text_of("v0.5", mlperf_records("v0.5"))
     assert text.count(': {"success": true}') == 1
     (tmp_path / "x.log").write_text(text.replace(': {"success": true}', f": {stop}"))
-    assert mlperf.load_run(tmp_path / "x.log", "x.log").status == status
+    assert mlperf.load_run(tmp_path / "x.log", "x.log").facts.status == status
 
 
 def test_v06_named_the_sample_counts_otherwise(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_links_and_pipes_are_not_opened(tmp_path: Path) -> None:
     os.mkfifo(folder / "result_2.txt")
     found = load(folder)
     assert [run.log.problem_counts for run in found.runs] == [{}, *[{"unreadable": 1}] * 2]
-    assert [run.status for run in found.runs[1:]] == ["aborted"] * 2
+    assert [run.facts.status for run in found.runs[1:]] == ["aborted"] * 2
 
 
 @pytest.mark.parametrize("of_round", ["v0.5", "v0.6", "v4.0"])
@@ -239,7 +239,9 @@ def test_a_log_is_read_as_people_wrote_it(of_round: str, tmp_path: Path) -> None
         file = tmp_path / f"{number}.txt"
         file.write_bytes(content)
         run = mlperf.load_run(file, str(file))
-        facts = {name: run.facts()[name] for name in ("status", "minutes", "epochs", "quality")}
+        facts = {
+            name: getattr(run.facts, name) for name in ("status", "minutes", "epochs", "quality")
+        }
         expected = expected or facts
         assert facts == expected
         assert facts["status"] in ("converged", "not-converged")
@@ -250,7 +252,7 @@ def test_an_entry_scores_at_the_first_row_with_93_percent(tmp_path: Path) -> Non
     found = dawnbench.load_entry(make_entry(tmp_path), "entry.json")
     assert found.score.minutes == pytest.approx(36.0)  # row 6: 0.6 hours, 93.0
     run = found.runs[0]
-    assert (run.status, run.epochs, run.quality) == ("converged", 6, 0.93)
+    assert (run.facts.status, run.facts.epochs, run.facts.quality) == ("converged", 6, 0.93)
     assert (found.submitter, found.system, found.odd) == ("ACME", "8 * A1000", [])
 
 
@@ -266,7 +268,7 @@ def test_columns_may_stand_in_any_order_and_lines_end_in_any_way(
     assert dawnbench.entries_in(tmp_path, os.listdir(tmp_path)) == [file.name]
     found = dawnbench.load_entry(file, str(file))
     assert found.score.minutes == pytest.approx(60.0)
-    assert found.runs[0].epochs == 4
+    assert found.runs[0].facts.epochs == 4
 
 
 @pytest.mark.parametrize(
@@ -283,4 +285,4 @@ def test_columns_may_stand_in_any_order_and_lines_end_in_any_way(
 def test_a_table_that_gives_no_result(table: str, tmp_path: Path) -> None:
     found = dawnbench.load_entry(make_entry(tmp_path, table=table), "entry.json")
     assert found.score.minutes is None
-    assert found.runs[0].status != "converged"
+    assert found.runs[0].facts.status != "converged"

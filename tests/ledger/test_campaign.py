@@ -17,6 +17,7 @@ from fourmin.base.files import json_bytes
 from fourmin.ledger import campaign as module
 from fourmin.ledger.campaign import Campaign, RunState
 from fourmin.ledger.seeds import assign_seeds
+from fourmin.results.run_result import RunFacts
 from fourmin.rules.engine import check_campaign
 from fourmin.rules.rule import ERROR
 
@@ -109,8 +110,9 @@ def test_what_the_ledger_vouches_for_is_written_then_recorded_then_named(
     campaign.start(slot, attempt)
     assert told == [ledger()], "the start is durable before the first batch is read"
     told.clear()
-    result = json_bytes({"run": 1})
-    campaign.finish(slot, attempt, "converged", {"run": 1})
+    facts = RunFacts(run=1, status="converged")
+    result = json_bytes(facts.to_json())
+    campaign.finish(slot, attempt, facts)
     assert told == [
         f"sync .result.json.pending.tmp {len(result)}",
         ".result.json.pending.tmp -> result.json.pending",

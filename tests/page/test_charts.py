@@ -133,7 +133,7 @@ def test_accuracy_is_drawn_evaluation_by_evaluation(own: Result) -> None:
     told = [
         (number, evaluated.epoch, evaluated.accuracy)
         for number, run in enumerate(own.runs, start=1)
-        for evaluated in run.evaluations
+        for evaluated in run.facts.evaluations
     ]
     assert [
         (row["run"], row["epoch"], pytest.approx(row["accuracy"])) for row in drawn[:-2]

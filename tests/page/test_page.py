@@ -211,7 +211,9 @@ def test_every_row_leads_to_a_section_with_everything_of_its_result(
         assert len(settings.get("Configuration", ())) >= len(result.configuration)
         assert ("Hardware" in settings) == bool(result.hardware)
         drawn = {name.split()[0]: columns for name, columns in section["charts"].items()}
-        evaluations = [e for run in result.runs for e in run.evaluations if e.accuracy is not None]
+        evaluations = [
+            e for run in result.runs for e in run.facts.evaluations if e.accuracy is not None
+        ]
         if result.source == "fourmin":
             assert drawn["accuracy"]["kind"].count("run") == len(evaluations)
             assert set(drawn["timeline"]["part"]) == {"initialization", "training", "evaluation"}
@@ -239,9 +241,7 @@ def hostile(result: Result, text: str) -> Result:
     run = dataclasses.replace(
         result.runs[0],
         path=text,
-        status=text,
-        failure=text,
-        seed=text,
+        facts=dataclasses.replace(result.runs[0].facts, status=text, failure=text, seed=text),
         energy=Energy(1, text, text),
     )
     return dataclasses.replace(

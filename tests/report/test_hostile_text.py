@@ -40,7 +40,12 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Result:
 def hostile(honest: Result, text: str, identity: str = "other") -> Result:
     """A result whose every text is a submitter's."""
     runs = tuple(
-        dataclasses.replace(run, path=text, status=text, energy=Energy(1.0, text, text))
+        dataclasses.replace(
+            run,
+            path=text,
+            facts=dataclasses.replace(run.facts, status=text, failure=text),
+            energy=Energy(1.0, text, text),
+        )
         for run in honest.runs
     )
     return dataclasses.replace(

@@ -92,7 +92,7 @@ def test_one_failed_run_is_the_dropped_slowest_and_two_leave_no_result(tmp_path:
     assert (one.ci95, one.cv) == (None, None)
     two = single(campaign(tmp_path / "b", 2, not_converged=[2], aborted=[4]))
     assert two.minutes is None
-    assert [run.status for run in two.runs].count("converged") == 3
+    assert [run.facts.status for run in two.runs].count("converged") == 3
 
 
 def test_the_same_campaign_in_two_places_counts_once(tmp_path: Path) -> None:

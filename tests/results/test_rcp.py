@@ -10,6 +10,7 @@ from plans import make_plan
 from fourmin.base.canonical import loads_strict
 from fourmin.base.files import rulesets_folder
 from fourmin.results.rcp import convergence, mean_epochs, references, scaling_factor
+from fourmin.results.run_result import RunFacts
 from fourmin.results.schema import schema_errors
 
 # Batch size, mean epochs, deviation, smallest accepted mean: MLCommons' table of round 4.0.
@@ -87,10 +88,10 @@ def test_a_submissions_mean(epochs: list[float | None], expected: float | None) 
     assert mean_epochs(epochs) == expected
 
 
-def _results(*epochs: float, failed: int = 0) -> list[dict[str, Any]]:
+def _results(*epochs: float, failed: int = 0) -> list[RunFacts]:
     """Runs by their epochs; the last `failed` ended there without the target."""
     converged = ["converged"] * (len(epochs) - failed) + ["not-converged"] * failed
-    return [{"status": s, "epochs": e} for s, e in zip(converged, epochs, strict=True)]
+    return [RunFacts(status=s, epochs=e) for s, e in zip(converged, epochs, strict=True)]
 
 
 def test_only_closed_campaigns_that_count_are_compared() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from fourmin.log import keys
-from fourmin.log.reader import read_log
 from fourmin.log.writer import EventLogWriter
-from fourmin.results.run_result import run_result
+from fourmin.results.run_result import RunFacts
 
 OWN = keys.FOURMIN_NAMESPACE
 
@@ -41,7 +40,7 @@ def result_of(folder: Path, *ends: tuple[str, dict[str, Any]]) -> dict[str, Any]
         wait(6)
         for key, metadata in ends:
             log.point(key, "why", namespace=OWN if key == keys.ABORT else "", **metadata)
-    return run_result(read_log(folder / "events.log"))
+    return RunFacts.read(folder / "events.log").to_json()
 
 
 ENDED = (keys.RUN_STOP, {"status": keys.SUCCESS})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics as reference
-from typing import Any
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from plans import make_plan
 
 from fourmin.results.plan import Plan
-from fourmin.results.run_result import ABORTED, CONVERGED, NOT_CONVERGED
+from fourmin.results.run_result import ABORTED, CONVERGED, NOT_CONVERGED, RunFacts
 from fourmin.results.scoring import score
 from fourmin.results.statistics import (
     coefficient_of_variation,
@@ -22,7 +22,7 @@ from fourmin.results.statistics import (
     student_t_cdf,
     student_t_quantile,
 )
-from fourmin.results.summary import counted_minutes, summarize
+from fourmin.results.summary import summarize
 
 _TIMES = st.lists(st.floats(0.01, 1e4), min_size=3, max_size=9)
 
@@ -120,16 +120,16 @@ def test_an_interval_needs_two_values() -> None:
     assert log_interval([3.0, 3.0]) == pytest.approx((3.0, 3.0))
 
 
-def _result(run: int, minutes: float | None, status: str = CONVERGED) -> dict[str, Any]:
-    return {
-        "run": run,
-        "seed": run * 11,
-        "status": status,
-        "minutes": minutes,
-        "epochs": 10 + run,
-        "quality": 0.98,
-        "images_per_second": 100.0 * run,
-    }
+def _result(run: int, minutes: float | None, status: str = CONVERGED) -> RunFacts:
+    return RunFacts(
+        run=run,
+        seed=run * 11,
+        status=status,
+        minutes=minutes,
+        epochs=10 + run,
+        quality=0.98,
+        images_per_second=100.0 * run,
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def _result(run: int, minutes: float | None, status: str = CONVERGED) -> dict[st
     ],
 )
 def test_what_counts(status: str, practice: bool, counts: bool) -> None:
-    assert counted_minutes(_result(1, 2.5, status), practice) == (2.5 if counts else None)
-    assert counted_minutes(_result(1, None, status), practice) is None
+    assert _result(1, 2.5, status).counted_minutes(practice) == (2.5 if counts else None)
+    assert _result(1, None, status).counted_minutes(practice) is None
 
 
 def _plan(benchmark: str, batch: int = 64, division: str = "closed") -> Plan:
@@ -155,14 +155,14 @@ def _plan(benchmark: str, batch: int = 64, division: str = "closed") -> Plan:
 
 
 def test_a_score_is_scaled_by_the_reference() -> None:
-    results = [_result(run, 10.0) | {"epochs": 35} for run in range(1, 6)]
+    results = [replace(_result(run, 10.0), epochs=35) for run in range(1, 6)]
     for batch, factor in ((3264, 1.0043956043956044), (3200, 1.0042232277526395)):
         summary = summarize(_plan("resnet50", batch), "c", "d", results)
         assert summary["scaled_minutes"] == pytest.approx(10 * factor, rel=1e-12)
         assert summary["minutes"] == 10.0
-    slow = [result | {"epochs": 36} for result in results]
+    slow = [replace(result, epochs=36) for result in results]
     assert summarize(_plan("resnet50", 3264), "c", "d", slow)["scaled_minutes"] == 10.0
-    fast = [result | {"epochs": 34} for result in results]
+    fast = [replace(result, epochs=34) for result in results]
     assert summarize(_plan("resnet50", 3264), "c", "d", fast)["scaled_minutes"] is None
     free = summarize(_plan("resnet50", 3264, "open"), "c", "d", fast)
     assert free["scaled_minutes"] == 10.0
@@ -186,7 +186,7 @@ def test_a_summary_by_hand() -> None:
 
 def test_a_summary_without_a_result() -> None:
     plan = _plan("unheard-of")
-    lost = [_result(1, 2.0, NOT_CONVERGED) | {"epochs": None, "images_per_second": None}] * 2
+    lost = [replace(_result(1, 2.0, NOT_CONVERGED), epochs=None, images_per_second=None)] * 2
     summary = summarize(plan, "c", "d", lost)
     for name in ("minutes", "scaled_minutes", "ci95", "cv", "epochs_mean", "images_per_second"):
         assert summary[name] is None

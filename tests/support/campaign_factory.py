@@ -19,12 +19,11 @@ from fourmin.base.canonical import sha256_hex
 from fourmin.ledger.campaign import EVENTS_FILE, Campaign, RunState
 from fourmin.ledger.known import KnownCampaign
 from fourmin.log import keys
-from fourmin.log.reader import read_log
 from fourmin.log.writer import EventLogWriter
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import load_preset
 from fourmin.results.plan import EarlierCampaign, Plan
-from fourmin.results.run_result import run_result
+from fourmin.results.run_result import RunFacts
 from fourmin.results.summary import summarize
 from fourmin.ruleset import load_ruleset
 from fourmin.system.capture import system_digest
@@ -144,7 +143,7 @@ def make_campaign(results: Path, story: Story | None = None, **changes: Any) -> 
         ended = _tell(campaign, told, clock)
         if ended and told.closed:
             clock.pass_ms(3)
-            found = [_result(campaign, slot) for slot in campaign.slots()]
+            found = [_facts(campaign, slot) for slot in campaign.slots()]
             campaign.close(summarize(campaign.plan, campaign.digest, campaign.head, found))
     return campaign.folder
 
@@ -245,8 +244,7 @@ def _tell(campaign: Campaign, story: Story, clock: Clock) -> bool:
         if slot.run == story.killed_in:
             return False
         clock.pass_ms(40)
-        result = _result(campaign, slot)
-        campaign.finish(slot, attempt, result["status"], result)
+        campaign.finish(slot, attempt, _facts(campaign, slot))
     return True
 
 
@@ -261,8 +259,8 @@ def _log(
     )
 
 
-def _result(campaign: Campaign, slot: RunState) -> dict[str, Any]:
-    return run_result(read_log(campaign.run_folder(slot.run) / EVENTS_FILE))
+def _facts(campaign: Campaign, slot: RunState) -> RunFacts:
+    return RunFacts.read(campaign.run_folder(slot.run) / EVENTS_FILE)
 
 
 def _begin(

@@ -27,9 +27,8 @@ from typing import Any
 from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.base.files import json_bytes
 from fourmin.ledger.seeds import assign_seeds
-from fourmin.log.reader import read_log
 from fourmin.results.plan import Plan
-from fourmin.results.run_result import run_result
+from fourmin.results.run_result import RunFacts
 from fourmin.results.summary import summarize
 
 HEAD = ":::MLLOG "
@@ -172,7 +171,7 @@ def reseal(folder: Path, steps: Collection[str] = STEPS) -> None:
                     record["value"] = seeds[run - 1]
             write_records(path, records)
         if "results" in steps and (path.parent / "result.json").exists():
-            (path.parent / "result.json").write_bytes(json_bytes(run_result(read_log(path))))
+            (path.parent / "result.json").write_bytes(json_bytes(RunFacts.read(path).to_json()))
     _reseal_ledger(folder, ledger, seeds, digest, steps)
 
 
@@ -227,9 +226,9 @@ def _reseal_summary(folder: Path, head: str, digest: str, steps: Collection[str]
     path = folder / "summary.json"
     if "summary" in steps:
         logs = sorted(folder.glob("run-*/events.log"), key=lambda p: int(p.parent.name[4:]))
-        results = [run_result(read_log(log)) for log in logs]
+        runs = [RunFacts.read(log) for log in logs]
         plan = json.loads((folder / "campaign.json").read_bytes())
-        path.write_bytes(json_bytes(summarize(Plan.from_json(plan), digest, head, results)))
+        path.write_bytes(json_bytes(summarize(Plan.from_json(plan), digest, head, runs)))
     elif "ledger" in steps:
         summary = json.loads(path.read_bytes())
         if "ledger_head" in summary:

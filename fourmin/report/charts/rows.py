@@ -101,7 +101,7 @@ def accuracy_rows(result: Result, unit: str) -> list[Row]:
             "kind": "run",
         }
         for number, run in enumerate(result.runs, start=1)
-        for evaluated in run.evaluations
+        for evaluated in run.facts.evaluations
         if evaluated.minutes is not None and evaluated.accuracy is not None
     ]
     if rows and result.quality_target is not None:
@@ -216,7 +216,7 @@ def run_times(runs: Iterable[ReportedRun]) -> list[float | None]:
         for run in runs
         for value in (
             run.minutes,
-            *(evaluated.minutes for evaluated in run.evaluations),
+            *(evaluated.minutes for evaluated in run.facts.evaluations),
             *(span.stop for span in run.spans),
         )
     ]

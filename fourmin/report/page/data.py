@@ -158,20 +158,20 @@ def _facts(result: Result) -> Pairs:
 
 def _run(place: int, run: ReportedRun) -> list[str]:
     communication, energy = run.communication, run.energy
-    ended = printable(run.status)
-    if run.failure:
-        ended += f": {printable(run.failure)}"
+    ended = printable(run.facts.status)
+    if run.facts.failure:
+        ended += f": {printable(run.facts.failure)}"
     return [
         str(place),
         ended,
         duration(run.minutes),
-        number(run.epochs, "g"),
-        number(run.quality, ".4f"),
-        number(run.images_per_second, ",.0f"),
+        number(run.facts.epochs, "g"),
+        number(run.facts.quality, ".4f"),
+        number(run.facts.images_per_second, ",.0f"),
         NONE if communication is None else f"{communication.exposed_ms_median:.3g}",
         NONE if communication is None else f"{communication.exposed_ms_p95:.3g}",
         NONE if energy is None else f"{energy.joules:,.0f} J",
-        NONE if run.seed is None else printable(run.seed),
+        NONE if run.facts.seed is None else printable(run.facts.seed),
     ]
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from fourmin.base.canonical import JSON
 from fourmin.base.values import number
@@ -17,9 +15,9 @@ from fourmin.log.reader import EventLog
 from fourmin.log.timeline import Evaluation, Timeline
 from fourmin.results.importers.rounds import Round, round_of_log
 from fourmin.results.rcp import Convergence, mean_epochs, references
-from fourmin.results.run_result import ABORTED, CONVERGED, NOT_CONVERGED
+from fourmin.results.run_result import ABORTED, CONVERGED, NOT_CONVERGED, RunFacts
 from fourmin.results.scoring import Score, score
-from fourmin.results.statistics import mean
+from fourmin.results.statistics import known_mean
 from fourmin.ruleset import CURRENT
 
 MLPERF = "mlperf"
@@ -31,7 +29,6 @@ TRAIN_SAMPLES = 1_281_167
 EVAL_SAMPLES = 50_000
 TOP5_TARGET = 0.93
 """DAWNBench's target on ImageNet."""
-_MS_A_MINUTE = 60_000
 _MOST_CHIPS = 10**9
 _WHOLE = re.compile(r"\s*[0-9]{1,9}(?:\.0*)?\s*\Z", re.ASCII)
 
@@ -94,13 +91,22 @@ class ForeignRun:
         return self.timeline.first_reaching(self.target)
 
     @cached_property
-    def minutes(self) -> float | None:
-        """From run_start to run_stop, in minutes; None where the log has not both."""
-        milliseconds = self.timeline.time_to_train_ms
-        return None if milliseconds is None else milliseconds / _MS_A_MINUTE
+    def facts(self) -> RunFacts:
+        """What the log says, under the names of result.json."""
+        stop = self.timeline.last(keys.RUN_STOP)
+        evaluations = self.timeline.evaluations
+        if stop is not None:
+            evaluations = tuple(e for e in evaluations if e.line <= stop.line) or evaluations
+        return RunFacts.common(
+            self.timeline,
+            status=self._status,
+            epochs=evaluations[-1].epoch if evaluations else None,
+            quality=evaluations[-1].accuracy if evaluations else None,
+            images_per_second=self._images_per_second,
+        )
 
-    @cached_property
-    def status(self) -> str:
+    @property
+    def _status(self) -> str:
         """How the run ended, by its own word; a closed run also has to have reached the target.
 
         Up to v0.6 accuracies were logged in several ways, and the outcome not always: there the
@@ -116,38 +122,14 @@ class ForeignRun:
             return NOT_CONVERGED
         return CONVERGED
 
-    @property
-    def counted_minutes(self) -> float | None:
-        """The minutes with which the run counts, None where it did not converge."""
-        return self.minutes if self.status == CONVERGED else None
-
-    @cached_property
-    def _last(self) -> Evaluation | None:
-        stop = self.timeline.last(keys.RUN_STOP)
-        evaluations = self.timeline.evaluations
-        if stop is not None:
-            before = [e for e in evaluations if e.line <= stop.line]
-            evaluations = tuple(before) or evaluations
-        return evaluations[-1] if evaluations else None
-
-    @property
-    def epochs(self) -> float | None:
-        """The epoch of the last evaluation."""
-        return None if self._last is None else self._last.epoch
-
-    @property
-    def quality(self) -> float | None:
-        """The accuracy of the last evaluation."""
-        return None if self._last is None else self._last.accuracy
-
     @cached_property
     def global_batch_size(self) -> int | None:
         """Images a step, where the log gives a whole number of them."""
         value = self.timeline.global_batch_size
         return value if type(value) is int and value > 0 else None
 
-    @cached_property
-    def images_per_second(self) -> float | None:
+    @property
+    def _images_per_second(self) -> float | None:
         """Images trained on over the time of the epochs or their blocks, whichever is longer.
 
         None where neither is told. An epoch's stop may be logged while the device still works on
@@ -160,22 +142,6 @@ class ForeignRun:
         images = (epochs or of_blocks) * TRAIN_SAMPLES
         # Blocks hold the evaluation too where they are not closed before it.
         return images / milliseconds * 1000 if milliseconds > 0 else None
-
-    def facts(self) -> dict[str, Any]:
-        """The run result, under the names of result.json."""
-        timeline = self.timeline
-        return {
-            "benchmark": timeline.value(keys.SUBMISSION_BENCHMARK),
-            "division": timeline.value(keys.SUBMISSION_DIVISION),
-            "submitter": timeline.value(keys.SUBMISSION_ORG),
-            "system_name": timeline.value(keys.SUBMISSION_PLATFORM),
-            "status": self.status,
-            "seed": timeline.value(keys.SEED),
-            "minutes": self.minutes,
-            "epochs": self.epochs,
-            "quality": self.quality,
-            "images_per_second": self.images_per_second,
-        }
 
 
 @dataclass
@@ -225,7 +191,7 @@ class ForeignSet:
     @cached_property
     def score(self) -> Score:
         """The benchmark result, by the rule that MLPerf and this project share."""
-        return score([run.counted_minutes for run in self.runs])
+        return score([run.facts.counted_minutes() for run in self.runs])
 
     @cached_property
     def global_batch_size(self) -> int | None:
@@ -237,7 +203,7 @@ class ForeignSet:
     @cached_property
     def convergence(self) -> Convergence:
         """The mean epochs and the round's reference; no reference in the open division."""
-        epochs = [run.epochs if run.status == CONVERGED else None for run in self.runs]
+        epochs = [run.facts.counted_epochs for run in self.runs]
         reference = None
         batch = self.global_batch_size
         if self.closed and batch is not None and self.round and self.round.references:
@@ -255,18 +221,17 @@ class ForeignSet:
     @property
     def scaled_minutes(self) -> float | None:
         """The benchmark result after reference convergence points."""
-        minutes, factor = self.score.minutes, self.factor
-        return None if minutes is None or factor is None else minutes * factor
+        return self.score.scaled(self.factor)
 
     @property
     def epochs_mean(self) -> float | None:
         """Mean epochs of all runs that say how many they took."""
-        return _mean(run.epochs for run in self.runs)
+        return known_mean(run.facts.epochs for run in self.runs)
 
     @property
     def images_per_second(self) -> float | None:
         """Mean throughput of the runs."""
-        return _mean(run.images_per_second for run in self.runs)
+        return known_mean(run.facts.images_per_second for run in self.runs)
 
     @property
     def chips(self) -> int | None:
@@ -290,11 +255,6 @@ def _sum(intervals: Iterable[Interval]) -> tuple[float, float]:
             epochs += interval.epoch_count or 1
             milliseconds += interval.duration_ms
     return epochs, milliseconds
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return mean(known) if known else None
 
 
 def _count(value: JSON) -> int | None:

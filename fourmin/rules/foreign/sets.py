@@ -177,7 +177,7 @@ def published_scaling(found: ForeignSet) -> Iterator[Problem]:
 def no_result(found: ForeignSet) -> Iterator[Problem]:
     """The runs give a result: at most one did not converge."""
     if found.judged and found.runs and found.score.minutes is None:
-        failed = sum(run.status != CONVERGED for run in found.runs)
+        failed = sum(run.facts.status != CONVERGED for run in found.runs)
         yield Problem(
             found.path, f"no benchmark result: {failed} of {len(found.runs)} runs did not converge"
         )

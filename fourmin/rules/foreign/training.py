@@ -273,13 +273,13 @@ def not_converged(run: ForeignRun) -> Iterator[Problem]:
     """A log that does not reach the target is no passing log by MLPerf's rules; its set may have
     one such run, as the dropped slowest.
     """
-    if run.status == CONVERGED:
+    if run.facts.status == CONVERGED:
         return
     best = max((e.accuracy for e in run.timeline.evaluations if e.accuracy is not None), default=0)
     stop = run.timeline.last(keys.RUN_STOP)
     yield Problem(
         run.path,
-        f"{run.status}: the best accuracy is {best:.4f}, the target {run.target:g}",
+        f"{run.facts.status}: the best accuracy is {best:.4f}, the target {run.target:g}",
         None if stop is None else stop.line,
         hint="Keep it: its set may have one such run, which counts as the slowest.",
         severity=ERROR,
@@ -318,5 +318,5 @@ def top5_accuracies(run: ForeignRun) -> Iterator[Problem]:
 @judge("RUN009", FOREIGN_RUN, DAWNBENCH)
 def below_93(run: ForeignRun) -> Iterator[Problem]:
     """No row reaches a top-5 accuracy of 93%, so there is no result."""
-    if run.status != CONVERGED and not run.log.problem_counts.get("unreadable"):
+    if run.facts.status != CONVERGED and not run.log.problem_counts.get("unreadable"):
         yield Problem(run.path, "no row has a top-5 accuracy of at least 93%", severity=ERROR)
