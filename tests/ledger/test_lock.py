@@ -101,7 +101,9 @@ def test_the_lease_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_locks")
-@pytest.mark.parametrize("holder", ["process 4194999 on another-host", "somebody", "process x on here"])
+@pytest.mark.parametrize(
+    "holder", ["process 4194999 on another-host", "somebody", "process x on here"]
+)
 def test_a_lease_of_another_host_is_respected(tmp_path: Path, holder: str) -> None:
     (tmp_path / ".lock-lease").write_text(f"{holder}\n")
     with pytest.raises(FourminError, match="another process"), CampaignLock(tmp_path):
