@@ -7,14 +7,18 @@ import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from durability import recorded
 from torch import nn
 
 from fourmin.base.errors import FourminError
 from fourmin.launch.job import complete_checkpoints
+from fourmin.log.reader import read_log
+from fourmin.log.writer import EventLogWriter
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.presets import load_preset
@@ -22,12 +26,14 @@ from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.checkpoint import BrokenCheckpointError, CheckpointWriter, load_checkpoint
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.native import NativeAllReduce
+from fourmin.training.comm.process_group import WorkerPlace
 from fourmin.training.data.order import OrderDigest, digest_of_order, epoch_permutation
 from fourmin.training.models import build_model
 from fourmin.training.models.init import initialize
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.precision import Precision
-from fourmin.training.state import flatten, pack, training_state, unflatten, unpack
+from fourmin.training.resume import Checkpoints
+from fourmin.training.state import ORDER, flatten, pack, training_state, unflatten, unpack
 from fourmin.training.step import EagerStep
 
 CPU = torch.device("cpu")
@@ -147,6 +153,41 @@ def test_a_checkpoint_has_its_name_only_when_all_that_it_needs_is_written(tmp_pa
     writer.begin(6, small_state())
     writer.close()
     assert complete_checkpoints(folder) == [6]
+
+
+def test_a_checkpoint_gets_its_name_when_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = recorded(monkeypatch)
+    writer = CheckpointWriter(tmp_path / "checkpoints", lambda: told.append("the log is safe"))
+    writer.begin(4, small_state())
+    writer.close()
+    at = told.index("the log is safe")
+    assert any(one.startswith("sync __0_0.distcp") for one in told[:at])
+    assert told[at + 1 :] == ["sync .epoch-4/", ".epoch-4 -> epoch-4", "sync checkpoints/"]
+
+
+def test_the_order_so_far_is_part_of_it() -> None:
+    one = Trained()
+    for epoch in (1, 2, 3):
+        one.order.update(epoch_permutation(7, epoch, 20))
+    state = pack(one.model, one.optimizer, one.step, one.order)
+    assert [bytes(part) for part in state[ORDER].tolist()] == one.order.parts
+
+
+def test_a_checkpoint_is_left_out_while_the_one_before_is_written(tmp_path: Path) -> None:
+    place = WorkerPlace(0, 1, 0, 1, CPU)
+    with EventLogWriter(tmp_path / "events.log") as log:
+        checkpoints = Checkpoints(tmp_path / "checkpoints", place, log, writes=True)
+        begun = []
+        writer = SimpleNamespace(busy=False, begin=lambda epoch, _: begun.append(epoch))
+        checkpoints._writer = writer  # type: ignore[assignment]
+        for epoch, busy in ((2, False), (4, True), (6, False)):
+            writer.busy = busy
+            checkpoints.save(epoch, dict)
+    assert begun == [2, 6]
+    records = read_log(tmp_path / "events.log").records
+    assert [record.metadata["epoch_num"] for record in records] == [2, 6]
 
 
 def test_a_run_survives_a_checkpoint_that_cannot_be_written(
