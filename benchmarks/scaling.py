@@ -111,7 +111,7 @@ def worker(plan_path: str, result_path: str) -> None:
     place = process_group.init_process_group("cuda", 300.0)
     torch.backends.cudnn.benchmark = True
     sizes = [1 << power for power in range(10, 41, 2) if 1 << power <= options["max_size"]]
-    plan = measure.Plan(
+    plan = measure.MeasurePlan(
         sizes=tuple(sizes),
         device="cuda",
         group_size=options["group_size"],

@@ -48,7 +48,7 @@ SAME, CLOSE, DIFFERENT, NOT_COMPARED = "same", "close", "different", "not compar
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Recomputed:
     """One thing that was recomputed: its name, the verdict, and both values in short."""
 
     name: str
@@ -63,7 +63,7 @@ class Audit:
 
     run: int
     same_machine: bool
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[Recomputed, ...]
 
     @property
     def ok(self) -> bool:
@@ -116,7 +116,7 @@ def replayable(claimed: Configuration, gpus: int, cores: int, steps: int | None)
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Replay:
     """A run's start that can be replayed here: what its log says, and how it is trained here."""
 
     facts: RunFacts
@@ -181,7 +181,7 @@ class Prepared:
             return RunFacts.read(job.events_log)
 
 
-def prepare_audit(campaign: Path, run: int, data_dir: Path | None, steps: int | None) -> Prepared:
+def prepare_audit(campaign: Path, run: int, data_dir: Path | None, steps: int | None) -> Replay:
     """The start of a run of `campaign`, to be replayed by what this machine has.
 
     Raises FourminError where there is no such run, or its images are not here.
@@ -195,9 +195,7 @@ def prepare_audit(campaign: Path, run: int, data_dir: Path | None, steps: int | 
         )
     data = get_registered_data(view.plan, data_dir)
     cores = len(os.sched_getaffinity(0))
-    return Prepared(
-        chosen.facts, replayable(chosen.configuration, usable_gpus(), cores, steps), data
-    )
+    return Replay(chosen.facts, replayable(chosen.configuration, usable_gpus(), cores, steps), data)
 
 
 def _same_machine(claimed: RunFacts, replayed: RunFacts) -> bool:
@@ -216,19 +214,19 @@ def _same_machine(claimed: RunFacts, replayed: RunFacts) -> bool:
     return decisive(claimed) == decisive(replayed) and replayed.configuration["device"] == "cpu"
 
 
-def _initial_weights(claimed: RunFacts, replayed: RunFacts) -> Comparison:
+def _initial_weights(claimed: RunFacts, replayed: RunFacts) -> Recomputed:
     theirs, ours = claimed.initial_weights_digest, replayed.initial_weights_digest
     verdict = SAME if theirs == ours else DIFFERENT
-    return Comparison("initial weights", verdict, str(theirs), str(ours))
+    return Recomputed("initial weights", verdict, str(theirs), str(ours))
 
 
-def _data_order(facts: RunFacts, claimed: Configuration) -> Comparison:
+def _data_order(facts: RunFacts, claimed: Configuration) -> Recomputed:
     """The order over the whole run, from the seed alone; a run that was aborted has none."""
     from fourmin.training.data.order import digest_of_order
 
     digest = facts.data_order_digest
     if digest is None or facts.epochs is None:
-        return Comparison("data order", NOT_COMPARED, "-", "the run was aborted")
+        return Recomputed("data order", NOT_COMPARED, "-", "the run was aborted")
     expected = digest_of_order(
         facts.seed,
         range(1, math.ceil(facts.epochs) + 1),
@@ -236,7 +234,7 @@ def _data_order(facts: RunFacts, claimed: Configuration) -> Comparison:
         claimed.global_batch_size,
         claimed.max_steps,
     )
-    return Comparison("data order", SAME if digest == expected else DIFFERENT, digest, expected)
+    return Recomputed("data order", SAME if digest == expected else DIFFERENT, digest, expected)
 
 
 def _tolerances(claimed: Configuration, here: Configuration) -> tuple[float, float]:
@@ -256,10 +254,10 @@ def _losses(
     theirs: list[float | None] | None,
     ours: list[float | None],
     tolerances: tuple[float, float],
-) -> Comparison:
+) -> Recomputed:
     """Claimed losses against replayed ones, as many as there are of both; None: not finite."""
     if not theirs:
-        return Comparison("first losses", NOT_COMPARED, "-", "the run ended before them")
+        return Recomputed("first losses", NOT_COMPARED, "-", "the run ended before them")
     count = min(len(theirs), len(ours))
     off = [_off(a, b) for a, b in zip(theirs[:count], ours[:count], strict=True)]
     if theirs[:count] == ours[:count]:
@@ -269,7 +267,7 @@ def _losses(
     else:
         verdict = DIFFERENT
     measured = f"{max(off):.1e} off in {count} of {len(theirs)}"
-    return Comparison("first losses", verdict, _short(theirs), f"{_short(ours)} ({measured})")
+    return Recomputed("first losses", verdict, _short(theirs), f"{_short(ours)} ({measured})")
 
 
 def _off(claimed: float | None, replayed: float | None) -> float:

@@ -43,7 +43,7 @@ SHARD_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedData:
     """What was done: images and bytes in `folder`, in shards (0: a tree), some there already."""
 
     folder: Path
@@ -72,7 +72,7 @@ def prepare_shards(
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> Prepared:
+) -> PreparedData:
     """Write the shards of the tree in `source` to `dest`, with manifest and index.
 
     The same tree and `shard_bytes` give the same bytes. Raises FourminError when the tree has
@@ -106,10 +106,12 @@ def prepare_shards(
     except OSError as error:
         raise _cannot_write(dest, error) from error
     total = sum(shard.bytes for shard in shards)
-    return Prepared(dest, images, total, time.monotonic() - started, len(shards), kept)
+    return PreparedData(dest, images, total, time.monotonic() - started, len(shards), kept)
 
 
-def prepare_fashion_mnist(source: Path, dest: Path, progress: Progress | None = None) -> Prepared:
+def prepare_fashion_mnist(
+    source: Path, dest: Path, progress: Progress | None = None
+) -> PreparedData:
     """Write Fashion-MNIST's tree from its four files in `source` to `dest`, whole or not at all.
 
     Raises FourminError when `dest` is not empty or cannot be written, or a file is another.
@@ -127,7 +129,7 @@ def prepare_fashion_mnist(source: Path, dest: Path, progress: Progress | None = 
     manifest = Manifest.load(dest / MANIFEST_NAME)
     splits = [manifest.split(name) for name in SPLITS]
     total = sum(sum(split.sizes) for split in splits)
-    return Prepared(dest, sum(map(len, splits)), total, time.monotonic() - started)
+    return PreparedData(dest, sum(map(len, splits)), total, time.monotonic() - started)
 
 
 @cache

@@ -40,7 +40,7 @@ _PROBE_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
-class Probe:
+class StackProbe:
     """What the training stack said of itself in a process of its own; `error` where it failed."""
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Probing:
                 text=True,
             )
 
-    def result(self) -> Probe | None:
+    def result(self) -> StackProbe | None:
         """What it found; None where torch is not installed."""
         if self._process is None:
             return None
@@ -70,10 +70,12 @@ class Probing:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
-            return Probe(error=f"importing it took more than {_PROBE_SECONDS:g} s")
+            return StackProbe(error=f"importing it took more than {_PROBE_SECONDS:g} s")
         if self._process.returncode:
-            return Probe(error=(errors.strip().splitlines() or ["it ended without a word"])[-1])
-        return Probe(facts=json.loads(output.splitlines()[-1]))
+            return StackProbe(
+                error=(errors.strip().splitlines() or ["it ended without a word"])[-1]
+            )
+        return StackProbe(facts=json.loads(output.splitlines()[-1]))
 
 
 def python() -> Iterator[Check]:
@@ -88,7 +90,7 @@ def python() -> Iterator[Check]:
         yield Check("python", OK, found)
 
 
-def training_stack(probe: Probe | None) -> Iterator[Check]:
+def training_stack(probe: StackProbe | None) -> Iterator[Check]:
     """What trains: which parts are installed, and whether they can be imported."""
     versions = {name: installed_version(name) for name in _TRAINS}
     absent = [name for name, version in versions.items() if version is None]
@@ -119,7 +121,7 @@ def training_stack(probe: Probe | None) -> Iterator[Check]:
         yield Check("fast step", WARNING, message, "pip install triton")
 
 
-def cuda(probe: Probe | None) -> Iterator[Check]:
+def cuda(probe: StackProbe | None) -> Iterator[Check]:
     """The driver, and whether torch was built for it and sees the GPUs."""
     driver, gpus = driver_version(), usable_gpus()
     if driver is None:

@@ -21,7 +21,7 @@ from fourmin.training.comm.agreement import (
 )
 from fourmin.training.comm.base import AllReduce, Topology, build_all_reduce
 from fourmin.training.comm.fusion import GradientReducer
-from fourmin.training.comm.measure import Plan, measure
+from fourmin.training.comm.measure import MeasurePlan, measure
 from fourmin.training.comm.process_group import WorkerPlace
 from fourmin.training.energy import RunEnergy
 
@@ -142,7 +142,7 @@ def sums(
 def measured(rank: int, size: int, names: list[str], sizes: list[int]) -> Any:
     """What ``measure`` gives for algorithms by name, or the message of its error."""
     place = WorkerPlace(rank, size, rank, size, device_of(rank))
-    plan = Plan(sizes=tuple(sizes), device=place.device.type, iterations=3, seconds=1.0)
+    plan = MeasurePlan(sizes=tuple(sizes), device=place.device.type, iterations=3, seconds=1.0)
     try:
         rows = measure({name: algorithm(name, rank, size) for name in names}, plan, place)
     except FourminError as error:

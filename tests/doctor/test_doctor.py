@@ -22,7 +22,7 @@ from fourmin.doctor import machine, software
 from fourmin.doctor.check import MISSING, OK, WARNING, Check
 from fourmin.doctor.examine import Examination, examine
 from fourmin.doctor.presets import PresetCheck, check_presets
-from fourmin.doctor.software import Probe
+from fourmin.doctor.software import StackProbe
 from fourmin.recipe.presets import PRESETS
 
 H100 = {"model": "NVIDIA H100", "memory_gib": 80, "count": 2}
@@ -68,7 +68,7 @@ def test_the_whole_command_on_this_machine_leaves_nothing(tmp_path: Path) -> Non
 def test_without_a_place_for_results_the_main_job_cannot_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(software.Probing, "result", lambda _: Probe())
+    monkeypatch.setattr(software.Probing, "result", lambda _: StackProbe())
     monkeypatch.setattr(software, "_PROBE", "")
     (tmp_path / "results").write_text("a file")
     done = CliRunner().invoke(app, ["doctor", "--results-dir", str(tmp_path / "results")])
@@ -127,10 +127,10 @@ def test_torch_that_does_not_see_the_gpus_is_a_warning(monkeypatch: pytest.Monke
     monkeypatch.setattr(software, "driver_version", lambda: "580.1")
     monkeypatch.setattr(software, "usable_gpus", lambda: 2)
     facts = {"cuda": "13.0", "gpus": 0, "cpu_backend": True, "nccl": None}
-    driver, nccl = software.cuda(Probe(facts))
+    driver, nccl = software.cuda(StackProbe(facts))
     assert (driver.status, nccl.status) == (WARNING, WARNING)
     assert "0 of 2 GPUs" in driver.message
-    driver, nccl = software.cuda(Probe(facts | {"gpus": 2, "nccl": "2.28.9"}))
+    driver, nccl = software.cuda(StackProbe(facts | {"gpus": 2, "nccl": "2.28.9"}))
     assert (driver.status, nccl.message) == (OK, "NCCL 2.28.9")
 
 

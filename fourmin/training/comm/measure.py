@@ -1,6 +1,6 @@
 """Time every all-reduce algorithm on this process group; the worker of `fourmin bench allreduce`.
 
-Started by torchrun with the path of a JSON file (see `Plan`), of which all ranks read the same.
+Started by torchrun with the path of a JSON file (see `MeasurePlan`), the same for all ranks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NEAR = 1.25
 
 
 @dataclass(frozen=True)
-class Plan:
+class MeasurePlan:
     """What to measure. ``sizes`` in bytes; ``iterations`` samples of each algorithm and size at
     most, fewer where those of a size would take longer than ``seconds``."""
 
@@ -50,7 +50,7 @@ class Plan:
     timeout_seconds: float = 300.0
 
     @classmethod
-    def read(cls, path: Path) -> Plan:
+    def read(cls, path: Path) -> MeasurePlan:
         fields = json.loads(path.read_text())
         fields["sizes"] = tuple(fields["sizes"])
         return cls(**fields)
@@ -70,7 +70,7 @@ class Row:
     calls_per_sample: int
 
 
-class Probe:
+class CheckedTensor:
     """A tensor of known content, refilled, summed and compared."""
 
     def __init__(self, nbytes: int, dtype: torch.dtype, place: WorkerPlace) -> None:
@@ -113,7 +113,9 @@ class Probe:
         ]
 
 
-def measure(algorithms: Mapping[str, AllReduce], plan: Plan, place: WorkerPlace) -> list[Row]:
+def measure(
+    algorithms: Mapping[str, AllReduce], plan: MeasurePlan, place: WorkerPlace
+) -> list[Row]:
     """Time ``algorithms`` at every size, taking turns, so that a disturbance meets them all.
 
     A sample is one call whose sum is then checked on every rank or, where that is too short to
@@ -122,7 +124,7 @@ def measure(algorithms: Mapping[str, AllReduce], plan: Plan, place: WorkerPlace)
     """
     rows: list[Row] = []
     for nbytes in plan.sizes:
-        probe = Probe(nbytes, getattr(torch, plan.dtype), place)
+        probe = CheckedTensor(nbytes, getattr(torch, plan.dtype), place)
         calls, samples = _extent(algorithms, plan, place, probe)
         times: dict[str, list[float]] = {name: [] for name in algorithms}
         order = list(algorithms)
@@ -149,7 +151,7 @@ def measure(algorithms: Mapping[str, AllReduce], plan: Plan, place: WorkerPlace)
     return rows
 
 
-def tune_and_measure(plan: Plan, place: WorkerPlace) -> dict[str, Any]:
+def tune_and_measure(plan: MeasurePlan, place: WorkerPlace) -> dict[str, Any]:
     """Measure what sums, make the tables of it, and measure what chooses by them as well."""
     topology = Topology.build(place.rank, place.world_size, place.ranks_per_node, plan.group_size)
 
@@ -197,7 +199,7 @@ def by_size(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
     return found
 
 
-def _checked(algorithm: AllReduce, probe: Probe, place: WorkerPlace) -> float:
+def _checked(algorithm: AllReduce, probe: CheckedTensor, place: WorkerPlace) -> float:
     """Seconds of one call, from a common start; its sum is checked."""
     probe.fill()
     _synchronize(place)
@@ -210,7 +212,9 @@ def _checked(algorithm: AllReduce, probe: Probe, place: WorkerPlace) -> float:
     return seconds
 
 
-def _back_to_back(algorithm: AllReduce, probe: Probe, calls: int, place: WorkerPlace) -> float:
+def _back_to_back(
+    algorithm: AllReduce, probe: CheckedTensor, calls: int, place: WorkerPlace
+) -> float:
     """Seconds of one of ``calls`` calls, as nccl-tests times them."""
     probe.tensor.zero_()  # sums of sums would overflow
     _synchronize(place)
@@ -222,7 +226,7 @@ def _back_to_back(algorithm: AllReduce, probe: Probe, calls: int, place: WorkerP
 
 
 def _extent(
-    algorithms: Mapping[str, AllReduce], plan: Plan, place: WorkerPlace, probe: Probe
+    algorithms: Mapping[str, AllReduce], plan: MeasurePlan, place: WorkerPlace, probe: CheckedTensor
 ) -> tuple[dict[str, int], int]:
     """Calls in a sample, by algorithm, and samples; the same on all ranks. Warms up as well."""
     for each in algorithms.values():
@@ -261,7 +265,7 @@ def _synchronize(place: WorkerPlace) -> None:
 
 def main() -> None:
     """Measure as the plan in the first argument says; rank 0 writes the second."""
-    plan = Plan.read(Path(sys.argv[1]))
+    plan = MeasurePlan.read(Path(sys.argv[1]))
     place = process_group.init_process_group(plan.device, plan.timeout_seconds)
     try:
         result = tune_and_measure(plan, place)

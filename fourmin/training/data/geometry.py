@@ -41,7 +41,7 @@ RANDOMS = {"random-resized-crop": 2 * TRIES + 3, "pad-crop": 3, "shift": 2, "non
 
 
 @dataclass(frozen=True)
-class Plan:
+class CutPlan:
     """The geometry of b samples, in pixels, all int32.
 
     `start` and `shape`: (b, 2), row and column, of the region of the stored image; `size`:
@@ -78,7 +78,7 @@ def training_plan(
     randoms: Floats,
     image_size: int,
     eval_resize: int,
-) -> Plan:
+) -> CutPlan:
     """The plan of training samples; `randoms` is (b, RANDOMS[augmentation]) in [0, 1)."""
     if augmentation == "random-resized-crop":
         return _random_resized_crop(widths, heights, randoms, image_size)
@@ -90,19 +90,19 @@ def training_plan(
     mirror = plan.mirror
     if augmentation == "pad-crop":
         mirror = (randoms[:, 2] < 0.5).astype(np.int32)
-    return Plan(plan.start, plan.shape, plan.size, plan.crop + moves, mirror)
+    return CutPlan(plan.start, plan.shape, plan.size, plan.crop + moves, mirror)
 
 
 def evaluation_plan(
     widths: npt.ArrayLike, heights: npt.ArrayLike, image_size: int, eval_resize: int
-) -> Plan:
+) -> CutPlan:
     """The plan of evaluation samples: shorter side to `eval_resize`, central square."""
     shape = np.stack([np.asarray(heights), np.asarray(widths)], axis=1).astype(np.int64)
     shorter = shape.min(axis=1, keepdims=True)
     size = eval_resize * shape // shorter
     # As torchvision's center_crop: half of the rest, rounded half to even.
     crop = np.rint((size - image_size) / 2)
-    return Plan(
+    return CutPlan(
         start=np.zeros(shape.shape, np.int32),
         shape=shape.astype(np.int32),
         size=size.astype(np.int32),
@@ -113,7 +113,7 @@ def evaluation_plan(
 
 def _random_resized_crop(
     widths: npt.ArrayLike, heights: npt.ArrayLike, randoms: Floats, image_size: int
-) -> Plan:
+) -> CutPlan:
     width = np.asarray(widths, dtype=np.float64)
     height = np.asarray(heights, dtype=np.float64)
     area = (width * height)[:, None] * (AREA[0] + (AREA[1] - AREA[0]) * randoms[:, :TRIES])
@@ -136,7 +136,7 @@ def _random_resized_crop(
     top = np.where(found, np.floor(y * (height - h + 1)), (height - h) // 2)
     left = np.where(found, np.floor(x * (width - w + 1)), (width - w) // 2)
     square = np.full((len(width), 2), image_size, np.int32)
-    return Plan(
+    return CutPlan(
         start=np.stack([top, left], axis=1).astype(np.int32),
         shape=np.stack([h, w], axis=1).astype(np.int32),
         size=square,

@@ -53,7 +53,7 @@ class Work:
     split: Split
     indices: Indices
     labels: Indices
-    plan: geometry.Plan
+    plan: geometry.CutPlan
 
 
 class Loader(ABC):
