@@ -67,11 +67,9 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing differs."""
         return all(comparison.verdict != DIFFERENT for comparison in self.comparisons)
 
     def to_json(self) -> dict[str, Any]:
-        """For scripts."""
         return {
             "run": self.run,
             "ok": self.ok,

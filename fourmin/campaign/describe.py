@@ -32,7 +32,6 @@ def batch_arithmetic(prepared: Prepared) -> dict[str, Any]:
 
 
 def plan_json(prepared: Prepared) -> dict[str, Any]:
-    """For scripts."""
     return {
         "configuration": prepared.configuration.to_json(),
         "configuration_digest": prepared.configuration.digest(),

@@ -37,7 +37,6 @@ class _Told:
     kind: ClassVar[str]
 
     def to_json(self) -> dict[str, Any]:
-        """The content of its line."""
         return {"event": self.kind, **vars(self)}
 
 
@@ -60,7 +59,6 @@ class CampaignOpened(_Told):
 
     @classmethod
     def of(cls, campaign: Campaign) -> CampaignOpened:
-        """What its plan says."""
         benchmark = load_ruleset(campaign.plan.ruleset).benchmark(campaign.plan.benchmark)
         same = ("preset", "workers", "device", "precision", "global_batch_size", "max_epochs")
         return cls(
@@ -107,7 +105,6 @@ class RecordLogged(_Told):
 
     @classmethod
     def of(cls, slot: RunState, record: Record) -> RecordLogged:
-        """A record in the log of `slot`."""
         return cls(slot.run, **{name: getattr(record, name) for name in _names(cls)[1:]})
 
 
@@ -125,7 +122,6 @@ class RunFinished(_Told):
 
     @classmethod
     def of(cls, facts: RunFacts) -> RunFinished:
-        """The outcome that its log tells."""
         return cls(**{name: getattr(facts, name) for name in _names(cls)})
 
 
@@ -143,7 +139,6 @@ class CampaignClosed(_Told):
 
     @classmethod
     def of(cls, folder: Path, summary: dict[str, Any], report: Report) -> CampaignClosed:
-        """What a campaign left, and what the rules say of it."""
         errors = sum(finding.severity == "error" for finding in report.findings)
         return cls(str(folder), summary["minutes"], report.ok, errors, summary)
 
@@ -170,8 +165,7 @@ Event: TypeAlias = (
 class Observer(Protocol):
     """Who is told what happens: a display, TensorBoard, or nobody."""
 
-    def take(self, event: Event) -> None:
-        """This has happened."""
+    def take(self, event: Event) -> None: ...
 
 
 class Observers:
@@ -181,7 +175,6 @@ class Observers:
         self._observers = observers
 
     def take(self, event: Event) -> None:
-        """Tell each."""
         for observer in self._observers:
             observer.take(event)
 

@@ -176,7 +176,6 @@ class _Follower:
         return f"the campaign is {self.campaign}" if self.campaign else "no campaign was registered"
 
     def how_to_go_on(self) -> str:
-        """The command that goes on with the campaign."""
         if self.campaign is None:
             return ""
         return f"fourmin run --resume {self.campaign} --launcher {self._launcher}"

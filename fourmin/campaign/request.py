@@ -42,7 +42,6 @@ class New:
 
     @property
     def results(self) -> Path:
-        """The folder that it will be written into."""
         return self.request.results_dir or Path("results")
 
 
@@ -60,7 +59,6 @@ class Existing:
 
     @property
     def results(self) -> Path:
-        """The folder that it lies in."""
         return self.folder.absolute().parent
 
 

@@ -55,7 +55,6 @@ class Data:
 
     @property
     def train_samples(self) -> int:
-        """Images in the training split."""
         return len(self.manifest.split("train"))
 
     def facts(self) -> dict[str, Any]:

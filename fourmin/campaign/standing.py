@@ -31,7 +31,6 @@ class RunUnderWay:
     phase: str = "starting workers"
 
     def take(self, record: RecordLogged, now: float) -> None:
-        """Bring up to date with one more record of the event log."""
         epoch, value = record.metadata.get(keys.EPOCH_NUM), record.value
         if record.key == keys.INIT_START:
             self.phase = "initializing"
@@ -60,7 +59,6 @@ class Standing:
         self.finished: dict[int, RunFinished] = {}
 
     def take(self, event: Event) -> None:
-        """Bring up to date."""
         run = self.under_way
         if isinstance(event, CampaignOpened):
             self.campaign = event

@@ -182,7 +182,6 @@ def _rate(step: Step) -> float:
 
 @cache
 def observations() -> tuple[Observation, ...]:
-    """Everything of observations.toml."""
     content = tomllib.loads(Path(__file__).with_name("observations.toml").read_text())
     return tuple(one for system in content["system"] for one in _of_system(system))
 

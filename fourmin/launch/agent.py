@@ -46,7 +46,6 @@ def describe_agent(configuration: Configuration) -> str:
 
 
 def agent_environment(threads: int, scratch: Path) -> dict[str, str]:
-    """The environment of an agent whose workers compute in `threads` threads each."""
     return {
         **DEVICE_QUEUES,
         **os.environ,

@@ -150,7 +150,6 @@ class Campaign:
 
     @property
     def history(self) -> History:
-        """What the ledger tells so far."""
         return History.of(self.entries, self.plan.runs)
 
     @property

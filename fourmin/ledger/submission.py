@@ -42,7 +42,6 @@ class SubmissionView:
 
     @cached_property
     def system(self) -> Document | None:
-        """The system description."""
         if self.system_bytes is None:
             return None
         return Document(JsonFile.parse(SYSTEM_FILE, self.system_bytes), "system", CURRENT)

@@ -109,7 +109,6 @@ class RunView:
 
     @cached_property
     def timeline(self) -> Timeline | None:
-        """The log's timeline."""
         return None if self.log is None else Timeline.from_log(self.log)
 
     @property
@@ -129,7 +128,6 @@ class RunView:
 
     @property
     def history(self) -> RunHistory | None:
-        """What the ledger tells of this run."""
         if self.campaign is None or self.number is None:
             return None
         return self.campaign.history.runs.get(self.number)
@@ -266,17 +264,14 @@ class CampaignView:
 
     @property
     def entries(self) -> list[chain.Entry]:
-        """The ledger's records."""
         return self._chain[0]
 
     @property
     def chain_problems(self) -> list[chain.ChainProblem]:
-        """What is wrong with the ledger's lines."""
         return self._chain[1]
 
     @cached_property
     def history(self) -> History:
-        """What the ledger tells."""
         return History.of(self.entries, None if self.plan is None else self.plan.runs)
 
     @cached_property

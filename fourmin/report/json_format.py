@@ -22,7 +22,6 @@ def render(comparison: Comparison) -> str:
 
 
 def render_pair(pair: SideBySide) -> str:
-    """Two results, the verdict on their times, and every difference."""
     return _text(pair.to_json())
 
 

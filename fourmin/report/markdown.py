@@ -18,7 +18,6 @@ _MEANINGFUL = re.compile(r"([\\`*_{}\[\]()#+!|~@:])")
 
 
 def render(comparison: Comparison) -> str:
-    """The comparison as Markdown."""
     lines: list[str] = []
     for heading, results in tables(comparison.results):
         lines += [f"### {escape(heading)}", "", *result_table(results), ""]
@@ -33,7 +32,6 @@ def render(comparison: Comparison) -> str:
 
 
 def render_pair(pair: SideBySide) -> str:
-    """Two results, what their times say, and every difference."""
     lines = [f"- {escape(headline(name, r))}" for name, r in (("A", pair.a), ("B", pair.b))]
     lines += ["", *(f"{escape(line.strip())}  " for line in conclusion(pair)), ""]
     if pair.differences:

@@ -48,7 +48,6 @@ class Price:
         }
 
     def covers(self, submitter: str, system: str) -> bool:
-        """Whether this is the price of a submitter's system."""
         return self.system == system and self.submitter in ("", submitter)
 
 

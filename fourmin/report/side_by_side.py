@@ -42,7 +42,6 @@ class Conclusion:
     test: Welch | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """For scripts."""
         interval = self.typical_ci95
         return {
             "outcome": self.outcome,
@@ -78,7 +77,6 @@ class SideBySide:
     differences: tuple[Difference, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """For scripts."""
         return {
             "ruleset": self.ruleset,
             "a": self.a.to_json(),

@@ -41,7 +41,6 @@ def render(comparison: Comparison, width: int | None = None) -> str:
 
 
 def render_pair(pair: SideBySide, width: int | None = None) -> str:
-    """Two results, what their times say, and every difference."""
     console = _console(width)
     for line in (headline("A", pair.a), headline("B", pair.b), "", *conclusion(pair)):
         console.print(line)

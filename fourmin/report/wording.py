@@ -59,7 +59,6 @@ def verdict(result: Result) -> str:
 
 
 def short_verdict(result: Result) -> str:
-    """Whether the result is valid."""
     if not result.verified:
         return "not verified here"
     state = "" if result.state == "closed" else f"{result.state}, "
@@ -74,7 +73,6 @@ def checks(result: Result) -> str:
 
 
 def counts(result: Result) -> str:
-    """How many findings there are of each severity."""
     found = result.verdict.counts.items()
     return ", ".join(how_many(amount, severity, ",") for severity, amount in found if amount)
 

@@ -13,7 +13,6 @@ KIND = "fourmin-estimate"
 
 
 def is_estimate(value: Any) -> bool:
-    """Whether a JSON value is an estimate."""
     return isinstance(value, dict) and value.get("kind") == KIND
 
 

@@ -143,5 +143,4 @@ class JsonFile:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the raw bytes."""
         return sha256_hex(self.data)

@@ -26,7 +26,6 @@ class SchemaError:
     message: str
 
     def __str__(self) -> str:
-        """Pointer and message."""
         return f"{self.pointer}: {self.message}" if self.pointer else self.message
 
 

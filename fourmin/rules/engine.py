@@ -124,7 +124,6 @@ def _waived(
 
 
 def load_campaign(folder: Path, path: str | None = None) -> CampaignView:
-    """A campaign's folder as the rules see it."""
     shown = os.fspath(folder) if path is None else path
     return CampaignView.load(folder, shown, list_folder(folder))
 

@@ -149,7 +149,6 @@ class Rule:
         return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
 
     def applies_to(self, source: str) -> bool:
-        """Whether the rule can judge files of `source`."""
         return source in self.sources
 
     def findings(

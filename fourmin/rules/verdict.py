@@ -36,7 +36,6 @@ class Verdict:
 
     @cached_property
     def ok(self) -> bool:
-        """Whether nothing makes it invalid."""
         return all(finding.code in self.tolerated for finding in self.failing)
 
     @property
@@ -58,7 +57,6 @@ class Verdict:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many findings there are of each severity."""
         return count(self.findings)
 
 
@@ -77,7 +75,6 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether everything is valid."""
         return all(verdict.ok for verdict in self.verdicts)
 
     @property
@@ -129,7 +126,6 @@ def owner_of(path: str, owners: Collection[str]) -> str | None:
 
 
 def count(findings: Iterable[Finding]) -> dict[str, int]:
-    """How many findings there are of each severity."""
     found = dict.fromkeys(SEVERITIES, 0)
     for finding in findings:
         found[finding.severity] += 1

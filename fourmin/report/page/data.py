@@ -28,7 +28,6 @@ _DEEPEST = 4
 
 
 def page_data(view: Overview) -> dict[str, Any]:
-    """Everything that the page's scripts need."""
     return {
         "templates": {
             f"{name} {unit}": make(PAGE, specs.CONTAINER, unit)

@@ -90,7 +90,6 @@ class Overview:
 
 
 def overview(comparison: Comparison) -> Overview:
-    """The first view of a comparison."""
     results = comparison.results
     lines = _lines([*results, *comparison.failed, *comparison.practice])
     of_result = {line.result.identity: line for line in lines}
