@@ -50,8 +50,9 @@ format: $(INSTALLED)  ## put the source in form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(INSTALLED)  ## write what is generated anew: pages, schemas, pictures
+docs: $(INSTALLED)  ## write what is generated anew: pages, schemas, pictures, golden presets
 	$(BIN)/python docs/tools/recipe_pages.py
+	$(BIN)/pytest --quiet --update-golden tests/presets
 	$(BIN)/python -m fourmin.rules.pages
 	$(BIN)/python docs/tools/model_shapes.py
 	$(BIN)/python docs/tools/estimate_page.py
