@@ -1,7 +1,7 @@
 """Every rule has a page, a passing fixture without any error, and failing ones that it finds.
 
-`says` is what the rule says of a failing fixture, with `#` for every number:
-`FOURMIN_WRITE_GOLDEN=1 pytest tests/rules/test_fixtures.py` writes it anew.
+`says` is what the rule says of a failing fixture, with `#` for every number: `make golden` writes
+it anew.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from campaign_factory import make_campaign, system_description
+from golden import Golden
 from tamper import STEPS, apply, reseal
 
 from fourmin.base.files import json_bytes
@@ -137,7 +138,7 @@ def test_passing_fixture_has_no_error(code: str, base: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("code", "case"), _failing())
 def test_failing_fixture_is_found(
-    code: str, case: dict[str, Any], base: Any, tmp_path: Path
+    code: str, case: dict[str, Any], base: Any, tmp_path: Path, golden: Golden
 ) -> None:
     findings = _findings(case, _build(case, base, tmp_path))
     mine = [f for f in findings if f.code == code and f.path == case["path"]]
@@ -145,7 +146,7 @@ def test_failing_fixture_is_found(
     assert "line" not in case or case["line"] in [f.line for f in mine]
     says = sorted({f"{f.path}: {_without_numbers(f.message, tmp_path)}"
                    for f in findings if f.code == code})  # fmt: skip
-    if os.environ.get("FOURMIN_WRITE_GOLDEN"):
+    if golden.update:
         _write_says(code, case["why"], says)
     else:
         assert says == case["says"]
