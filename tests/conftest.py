@@ -32,6 +32,14 @@ hypothesis.settings.register_profile("fourmin", deadline=None)
 hypothesis.settings.load_profile("fourmin")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Campaigns of tests are none that this machine's user has run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @cache
 def _imports(path: Path) -> set[str]:
     """What a file imports, wherever the import stands."""
