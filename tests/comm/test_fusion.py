@@ -317,7 +317,9 @@ def test_the_first_bucket_is_reduced_before_backward_ends(
     assert seen == [overlap]
 
 
-def test_a_bucket_is_sent_when_all_of_it_is_there(reducer_for: MakeReducer) -> None:
+def test_a_bucket_is_sent_when_all_of_it_is_there(
+    reducer_for: MakeReducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is sent is what backward made: no gradient is still missing, none is of before."""
     sent: list[Tensor] = []
 
@@ -329,6 +331,15 @@ def test_a_bucket_is_sent_when_all_of_it_is_there(reducer_for: MakeReducer) -> N
     model = make_model()
     reducer = reducer_for(model, threshold_bytes=64, all_reduce=Copying())
     assert any(len(bucket.slots) > 1 for bucket in reducer.buckets)
+    # What is missing when a bucket is handed over may have come when it is sent.
+    missing: list[int] = []
+    hand_over = reducer._lane.submit
+
+    def submit(index: int) -> None:
+        missing.append(reducer.buckets[index].missing)
+        hand_over(index)
+
+    monkeypatch.setattr(reducer._lane, "submit", submit)
     for step in range(2):
         reducer.zero_()
         backward(model, EVERYTHING)
@@ -338,6 +349,7 @@ def test_a_bucket_is_sent_when_all_of_it_is_there(reducer_for: MakeReducer) -> N
         for bucket, copy in zip(reducer.buckets, made, strict=True):
             # Two ranks with the same gradients: their mean is what each of them had.
             assert torch.equal(bucket.flat, copy)
+    assert missing == [0] * len(sent)
 
 
 def test_counters_and_exposed_time(reducer_for: MakeReducer) -> None:
