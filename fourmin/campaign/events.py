@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
 from typing import (
-    TYPE_CHECKING,
     Any,
     ClassVar,
     Protocol,
@@ -25,10 +24,9 @@ from typing import (
 from fourmin.ledger.campaign import Campaign, RunState
 from fourmin.log.records import Record
 from fourmin.results.run_result import RunFacts
+from fourmin.rules.rule import ERROR
+from fourmin.rules.verdict import Report, count
 from fourmin.ruleset import load_ruleset
-
-if TYPE_CHECKING:
-    from fourmin.rules.verdict import Report
 
 
 class _Told:
@@ -139,7 +137,7 @@ class CampaignClosed(_Told):
 
     @classmethod
     def of(cls, folder: Path, summary: dict[str, Any], report: Report) -> CampaignClosed:
-        errors = sum(finding.severity == "error" for finding in report.findings)
+        errors = count(report.findings)[ERROR]
         return cls(str(folder), summary["minutes"], report.ok, errors, summary)
 
 

@@ -122,7 +122,7 @@ class RunFacts:
         start = timeline.run_start_ms
         return cls(
             **_logged(timeline, own=False),
-            minutes=minutes_between(start, timeline.run_stop_ms),
+            minutes=minutes_between(0, timeline.time_to_train_ms),
             evaluations=tuple(
                 Evaluated(e.epoch, e.accuracy, e.samples, minutes_between(start, e.time_ms))
                 for e in timeline.evaluations
