@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,12 @@ class Ruleset:
 
     version: str
     folder: Path
+
+    @cached_property
+    def required_checks(self) -> frozenset[str]:
+        """The codes of the rules that must have been applied to a campaign that counts."""
+        data: Any = loads_strict((self.folder / "ruleset.json").read_bytes())
+        return frozenset(data["required_checks"])
 
     def benchmark_names(self) -> list[str]:
         return sorted(path.stem for path in (self.folder / "benchmarks").glob("*.json"))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,13 @@ def abandon(folder: Path, reason: str) -> None:
         campaign.abandon(reason)
 
 
+def campaign_name(preset: str, practice: bool, created_ms: int) -> str:
+    """A new name for a campaign's folder, such as `digits-20260102T030405Z-1a2b3c`."""
+    created = datetime.fromtimestamp(created_ms / 1000, timezone.utc)
+    kind = "practice-" if practice else ""
+    return f"{kind}{preset}-{created:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
 def default_system_name(system: Mapping[str, Any]) -> str:
     """A name from the hardware, such as `8xH100` or `2cpu`, where the user gave none."""
     hardware = system["hardware"]
@@ -101,6 +110,7 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
     benchmark, configuration = prepared.benchmark, prepared.configuration
     if not request.practice:
         require([*other_dataset(data, benchmark)], configuration.preset)
+    now = time.time_ns() // 1_000_000
     earlier = earlier_campaigns(prepared.wanted.results, benchmark.name)
     counted = [EarlierCampaign(one.campaign, one.head) for one in earlier if not one.practice]
     return Plan(
@@ -113,6 +123,8 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
         runs=prepared.runs,
         submitter=request.submitter or "self",
         system=request.system_name or default_system_name(system),
+        name=campaign_name(configuration.preset, request.practice, now),
+        nonce=secrets.token_hex(16),
         system_digest=system_digest(system),
         package_digest=package_digest(),
         dataset=data.facts(),
@@ -120,6 +132,6 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
         configuration_digest=configuration.digest(),
         earlier_campaigns=counted,
         practice_campaigns=len(earlier) - len(counted),
-        created_ms=time.time_ns() // 1_000_000,
+        created_ms=now,
         practice_seed=request.seed,
     )

@@ -8,12 +8,10 @@ tool, and a kill between the two steps is mended by `recover`.
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +106,7 @@ class Campaign:
 
     @classmethod
     def _write(cls, parent: Path, plan: Plan, beacon: str | None) -> Campaign:
-        now = plan.created_ms
-        stamp = datetime.fromtimestamp(now / 1000, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-        kind = "practice-" if plan.practice else ""
-        name = f"{kind}{plan.preset}-{stamp}-{secrets.token_hex(3)}"
+        now, name = plan.created_ms, plan.name
         hidden = parent / f".{name}.new"
         hidden.mkdir(parents=True)
         try:

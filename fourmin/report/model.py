@@ -16,7 +16,7 @@ from fourmin.results.rcp import Convergence
 from fourmin.results.run_result import RunFacts
 from fourmin.results.scoring import counted
 from fourmin.results.statistics import known_mean, mean
-from fourmin.rules.verdict import Verdict
+from fourmin.rules.verdict import VALID, Verdict
 
 PUBLISHED = "published"
 """The source of results that others reported and nobody checked here."""
@@ -161,8 +161,8 @@ class Result:
 
     @property
     def valid(self) -> bool:
-        """Whether it was checked here, and nothing makes it invalid."""
-        return self.verified and self.verdict.ok
+        """Whether it was checked here, in all that is required, and nothing makes it invalid."""
+        return self.verified and self.verdict.status == VALID
 
     @property
     def quality(self) -> float | None:
@@ -213,6 +213,8 @@ class Result:
             "ci95": None if self.ci95 is None else list(self.ci95),
             "waivers": list(self.verdict.waivers),
             "findings": len(self.verdict.findings),
+            "status": self.verdict.status,
+            "unchecked": list(self.verdict.unchecked),
             "rcp": point
             and {
                 "epochs": self.convergence.epochs,
@@ -234,6 +236,7 @@ _KEYS = (
     "images_per_second", "scaling_efficiency", "campaigns", "waivers", "findings", "valid",
     "registration", "dataset", "clock", "state", "practice", "round", "chip", "quality", "rcp",
     "scaling_baseline", "exposed_ms", "energy", "cost", "verified", "citation",
+    "status", "unchecked",
 )  # fmt: skip
 """A result's keys in JSON, most under the names that they have here."""
 

@@ -30,6 +30,10 @@ class Plan:
     runs: int
     submitter: str
     system: str
+    name: str
+    """The campaign's folder. With submitter, system and benchmark its place among submissions."""
+    nonce: str
+    """128 random bits in hex: no two plans have one digest."""
     system_digest: str
     package_digest: str
     dataset: Mapping[str, Any]
@@ -43,6 +47,8 @@ class Plan:
     created_ms: int
     practice_seed: int | None = None
     """In practice only: the seed of run 1, chosen instead of assigned."""
+    ranked_batch: int | None = None
+    """The global batch of the submitter's row in a ranking, as the group's first plan names it."""
 
     @property
     def typed_configuration(self) -> Configuration:
@@ -52,8 +58,9 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The content of campaign.json."""
         content = {"schema_version": 1, **asdict(self)}
-        if self.practice_seed is None:
-            del content["practice_seed"]
+        for name in ("practice_seed", "ranked_batch"):
+            if content[name] is None:
+                del content[name]
         return content
 
     @classmethod

@@ -64,6 +64,13 @@ class Problem:
     hint: str = ""
     severity: str = ""
     """Another severity than the rule's, where another benchmark's files are judged."""
+    unchecked: bool = False
+    """Whether the check could not be made; `message` is the reason."""
+
+
+def unchecked(path: str, reason: str) -> Problem:
+    """What a rule yields that has nothing to check with: a note, which is no pass."""
+    return Problem(path, f"not checked: {reason}", severity=NOTE, unchecked=True)
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,8 @@ class Finding:
     hint: str
     waived: str | None = None
     """Why a maintainer lets this error stand, None where nobody does."""
+    unchecked: bool = False
+    """Whether the check could not be made; `message` is the reason."""
 
     @property
     def fails(self) -> bool:
@@ -181,6 +190,7 @@ class Rule:
             line=problem.line,
             message=problem.message,
             hint=problem.hint or self.hint,
+            unchecked=problem.unchecked,
         )
 
 

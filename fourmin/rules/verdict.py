@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fourmin.results.tree import CAMPAIGN
 from fourmin.rules.rule import CHANGE, SEVERITIES, WARNING, Finding
+from fourmin.ruleset import load_ruleset
 
 UNKNOWN = "unknown"
+NONE: frozenset[str] = frozenset()
+VALID, UNCHECKED, INVALID = "valid", "unchecked", "invalid"
+"""The status of what was checked: no error, and every required check was made; or not."""
 LOOK_FIRST = ("CLK", "EVA", "CNV", "RUN", "DAT", "HYP", "SEE", "LOG", "PHY", "LED", "SYS")
 """Groups in the order in which an error in them casts doubt on the number itself."""
 
@@ -26,8 +31,10 @@ class Verdict:
     path: str
     kind: str
     findings: tuple[Finding, ...] = ()
-    tolerated: frozenset[str] = frozenset()
+    tolerated: frozenset[str] = NONE
     """Codes of errors that do not make it invalid."""
+    required: frozenset[str] = NONE
+    """Codes of the checks that must have been made."""
 
     @cached_property
     def failing(self) -> tuple[Finding, ...]:
@@ -37,6 +44,23 @@ class Verdict:
     @cached_property
     def ok(self) -> bool:
         return all(finding.code in self.tolerated for finding in self.failing)
+
+    @cached_property
+    def unchecked(self) -> tuple[str, ...]:
+        """The codes of the required checks that could not be made, sorted."""
+        codes = {finding.code for finding in self.findings if finding.unchecked}
+        return tuple(sorted(codes & self.required))
+
+    @property
+    def status(self) -> str:
+        if not self.ok:
+            return INVALID
+        return UNCHECKED if self.unchecked else VALID
+
+    def to_json(self) -> dict[str, Any]:
+        """As `fourmin validate --format json` lists it."""
+        names = ("path", "kind", "ok", "status", "unchecked")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def nothing_there(self) -> bool:
@@ -79,15 +103,16 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """Whether there is neither an error nor a warning."""
-        return self.ok and not count(self.findings)[WARNING]
+        """Whether there is neither an error nor a warning, and nothing required is unchecked."""
+        unchecked = any(verdict.unchecked for verdict in self.verdicts)
+        return self.ok and not unchecked and not count(self.findings)[WARNING]
 
     def to_json(self) -> dict[str, Any]:
         """As `fourmin validate --format json` gives it."""
         return {
             "ruleset": self.ruleset,
             "ok": self.ok,
-            "checked": [{"path": v.path, "kind": v.kind, "ok": v.ok} for v in self.checked],
+            "checked": [verdict.to_json() for verdict in self.checked],
             "findings": [finding.to_json() for finding in self.findings],
             "look_first": [
                 {"path": v.path, "code": v.look_first} for v in self.checked if v.look_first
@@ -99,15 +124,19 @@ def verdicts(things: Iterable[tuple[str, str]], findings: Iterable[Finding]) -> 
     """The verdict on each of `things` (kind and path), in their order.
 
     A finding belongs to the deepest of them at whose path or below it lies. Those that lie
-    elsewhere make a last verdict, of kind change.
+    elsewhere make a last verdict, of kind change. Of campaigns the ruleset requires checks.
     """
     given = list(things)
+    required = load_ruleset().required_checks
     owned: dict[str, list[Finding]] = {path: [] for _, path in given}
     elsewhere: list[Finding] = []
     for finding in findings:
         owner = owner_of(finding.path, owned)
         (elsewhere if owner is None else owned[owner]).append(finding)
-    found = [Verdict(path, kind, tuple(owned[path])) for kind, path in given]
+    found = [
+        Verdict(path, kind, tuple(owned[path]), required=required if kind == CAMPAIGN else NONE)
+        for kind, path in given
+    ]
     if elsewhere:
         found.append(Verdict("files of the change", CHANGE, tuple(elsewhere)))
     return tuple(found)

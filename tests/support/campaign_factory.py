@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 from fourmin.base.canonical import sha256_hex
+from fourmin.campaign.registration import campaign_name
 from fourmin.ledger.campaign import EVENTS_FILE, Campaign, RunState
 from fourmin.ledger.known import KnownCampaign
 from fourmin.log import keys
@@ -121,6 +122,8 @@ class Story:
     dataset: Mapping[str, Any] = field(default_factory=dict)
     created_ms: int = CREATED_MS
     beacon: str = "5e" * 32
+    nonce: str = "0c" * 16
+    """With the time it makes two campaigns of one story two."""
     chance: int | None = None
     """Decides times and accuracies; without it the seeds do, which the whole plan decides."""
     cache_cleared: bool = False
@@ -206,6 +209,8 @@ def _plan(story: Story, created_ms: int = CREATED_MS) -> Plan:
         runs=story.runs,
         submitter=story.submitter,
         system=story.system_name,
+        name=_name(story, configuration.preset, created_ms),
+        nonce=story.nonce,
         system_digest=system_digest(story.system),
         package_digest=sha256_hex(b"package"),
         dataset=dataset | dict(story.dataset),
@@ -215,6 +220,12 @@ def _plan(story: Story, created_ms: int = CREATED_MS) -> Plan:
         practice_campaigns=len(earlier) - len(counted),
         created_ms=created_ms,
     )
+
+
+def _name(story: Story, preset: str, created_ms: int) -> str:
+    """As `fourmin run` names a folder, but the same for the same story."""
+    with mock.patch("secrets.token_hex", return_value=sha256_hex(repr(story).encode())[:6]):
+        return campaign_name(preset, story.practice, created_ms)
 
 
 def _tell(campaign: Campaign, story: Story, clock: Clock) -> bool:
