@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -81,23 +82,42 @@ def start_agent(command: Sequence[str], job: Job, variables: Mapping[str, str]) 
         # Ctrl-C goes to the command alone, which then ends the workers in order.
         start_new_session=True,
     )
-    return Agent(process, output)
+    return Agent(process, output, job.path)
 
 
 class Agent:
-    def __init__(self, process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], output: IO[bytes], job: Path | None = None
+    ) -> None:
+        """`job` is the file by which workers are known that the agent left behind."""
         self._process = process
         self._output = output
+        self._job = job
 
     def exit_code(self) -> int | None:
         """The agent's exit code, or None while it runs."""
         return self._process.poll()
 
     def kill(self, workers: Iterable[int]) -> None:
-        """Kill the agent and everything below it, and `workers` that it may have left behind."""
-        family = {self._process.pid, *descendants(self._process.pid), *workers}
-        _signal_all(family, signal.SIGKILL)
+        """Kill the agent and everything below it, and `workers` that it may have left behind.
+
+        What has ended may have left its number to a process of somebody else, who is spared.
+        """
+        family = {pid for pid in workers if self._started(pid)}
+        if self._process.poll() is None:
+            family |= {self._process.pid, *descendants(self._process.pid)}
+        for pid in family:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._process.wait()
+
+    def _started(self, pid: int) -> bool:
+        """Whether a process has the environment of this agent's job."""
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return False
+        return f"{JOB_VARIABLE}={self._job}".encode() in environment.split(b"\0")
 
     def output(self) -> str:
         self._output.seek(0)
@@ -120,11 +140,3 @@ def descendants(pid: int) -> list[int]:
         found.extend(below)
         pending.extend(below)
     return found
-
-
-def _signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            continue

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from fourmin.launch.agent import start_agent
+from fourmin.launch.job import JOB_VARIABLE
 
 ASK = """
 import os, sys
@@ -36,3 +40,30 @@ def test_workers_have_hardware_queues_enough_unless_the_user_says_otherwise(
     while agent.exit_code() is None:
         time.sleep(0.01)
     assert said.read_text().split() == [expected, "3"]
+
+
+def test_a_number_that_somebody_else_has_by_now_is_spared(tmp_path: Path) -> None:
+    job = SimpleNamespace(
+        write=lambda: None,
+        path=tmp_path / "job",
+        scratch=tmp_path,
+        configuration=SimpleNamespace(threads=1),
+    )
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    agent = start_agent([sys.executable, "-c", ""], job, {})
+    while agent.exit_code() is None:
+        time.sleep(0.01)
+    mine = subprocess.Popen(sleep, env={**os.environ, JOB_VARIABLE: str(job.path)})
+    with subprocess.Popen(sleep) as other:
+        agent._process.pid = other.pid
+        wait_until_started(mine.pid)
+        agent.kill([mine.pid, other.pid])
+        assert mine.wait(10) == -signal.SIGKILL
+        assert other.poll() is None
+        other.kill()
+
+
+def wait_until_started(pid: int) -> None:
+    """Its environment is its own only after exec."""
+    while b"sleep" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        time.sleep(0.01)
