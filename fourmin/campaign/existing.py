@@ -9,6 +9,7 @@ from fourmin.base.errors import FourminError
 from fourmin.campaign.requirements import Data
 from fourmin.ledger.campaign import CAMPAIGN_FILE, Campaign
 from fourmin.ledger.git import Repository, default_base
+from fourmin.ledger.landings import BEACON_FILE, Landings
 from fourmin.system.capture import system_digest
 from fourmin.system.software import package_digest
 
@@ -42,19 +43,33 @@ def against_going_on(
         )
 
 
-def registering_commit(campaign: Campaign, base: str | None) -> str:
-    """The first commit on the base branch's first-parent line that holds the plan as it is.
+def registered_beacon(campaign: Campaign, base: str | None) -> str:
+    """The first beacon on the base branch after the plan landed there.
 
-    Raises FourminError where there is none.
+    Raises FourminError where the plan has not landed, was taken back, or has no beacon yet.
     """
     plan = campaign.folder / CAMPAIGN_FILE
     repository = Repository.open(campaign.folder, base or default_base(campaign.folder))
     path = repository.relative(str(plan))
-    commit = repository.first_commit_with(path) if path else None
-    if path is None or commit is None or repository.read(path) != plan.read_bytes():
+    landing = Landings(repository).of(path, plan.read_bytes()) if path else None
+    if landing is None:
         raise FourminError(
             f"the plan {plan} has not been merged",
-            "its seeds come from the commit that first holds it on the base branch",
+            "its seeds come from a commit after the one that first holds it on the base branch",
             "commit and merge it, or name the branch with --base",
         )
-    return commit
+    if not landing.stands:
+        raise FourminError(
+            f"the plan {plan} was taken back",
+            "the base branch held it and no longer does, which abandons the campaign",
+            "register another one with `fourmin register`",
+        )
+    if landing.beacon is None:
+        raise FourminError(
+            f"the plan {plan} has no beacon yet",
+            f"it landed in {landing.commit[:12]}; its seeds come from the first later commit of "
+            f"the base branch that changes {BEACON_FILE} alone",
+            "fetch the base branch and run this again; without the workflow that writes it, its "
+            "maintainers do (docs/ci.md)",
+        )
+    return landing.beacon

@@ -13,7 +13,7 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import require_writable
-from fourmin.campaign.existing import against_going_on, registering_commit
+from fourmin.campaign.existing import against_going_on, registered_beacon
 from fourmin.campaign.jobs import Submission, inner_options
 from fourmin.campaign.placement import Placement
 from fourmin.campaign.request import Existing, New, Request, Wanted
@@ -235,7 +235,7 @@ def _against_existing(
     yield from against_going_on(campaign, system, data)
     yield from _raised(lambda: require_writable(wanted.folder, "campaign's folder"))
     if campaign.history.seeds is None and not campaign.closed:
-        yield from _raised(lambda: registering_commit(campaign, wanted.base))
+        yield from _raised(lambda: registered_beacon(campaign, wanted.base))
 
 
 def _against_staging(stage: Path, wanted: Wanted, data: Data | None) -> Iterator[FourminError]:

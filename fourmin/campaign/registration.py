@@ -13,7 +13,7 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder, write_durably
 from fourmin.campaign.execute import Materials
-from fourmin.campaign.existing import against_going_on, registering_commit
+from fourmin.campaign.existing import against_going_on, registered_beacon
 from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import Prepared, prepare
 from fourmin.campaign.publish import place_of
@@ -22,6 +22,7 @@ from fourmin.campaign.requirements import Data, get_data, other_dataset, require
 from fourmin.ledger.campaign import Campaign, require_campaign
 from fourmin.ledger.known import earlier_campaigns
 from fourmin.ledger.lock import CampaignLock
+from fourmin.ledger.source import package_commit
 from fourmin.results.plan import EarlierCampaign, Plan
 from fourmin.ruleset import CURRENT
 from fourmin.system.capture import system_digest
@@ -34,8 +35,8 @@ def opened(
 ) -> Iterator[tuple[Campaign, Materials]]:
     """The campaign, registered now or opened again, with its lock, and what its runs need.
 
-    A new one is named in `campaign_file`. A plan that was merged gets its seeds from the commit
-    that first had it. Raises FourminError for all that is refused, and where another process
+    A new one is named in `campaign_file`. A plan that was merged gets its seeds from the beacon
+    after it. Raises FourminError for all that is refused, and where another process
     has the lock.
     """
     prepared.require()
@@ -56,7 +57,7 @@ def opened(
         # Another command may have ended it meanwhile.
         require([*against_going_on(campaign, system, data)], prepared.configuration.preset)
         if isinstance(prepared.wanted, Existing) and campaign.history.seeds is None:
-            campaign.assign_registered_seeds(registering_commit(campaign, prepared.wanted.base))
+            campaign.assign_registered_seeds(registered_beacon(campaign, prepared.wanted.base))
         yield campaign, Materials(data.folder, data.path, system, placement.stage)
 
 
@@ -127,6 +128,7 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
         nonce=secrets.token_hex(16),
         system_digest=system_digest(system),
         package_digest=package_digest(),
+        package_commit=package_commit(),
         dataset=data.facts(),
         configuration=configuration.to_json(),
         configuration_digest=configuration.digest(),

@@ -157,9 +157,9 @@ class Campaign:
         """Whether the ledger has been closed or abandoned."""
         return self.history.ended
 
-    def assign_registered_seeds(self, commit: str) -> None:
-        """Assign the seeds of a merged plan; the beacon is the commit that first had it."""
-        assignment = _assignment(commit, "registered", self.digest, self.plan)
+    def assign_registered_seeds(self, beacon: str) -> None:
+        """Assign the seeds of a merged plan; the beacon is a commit's id: see `landings`."""
+        assignment = _assignment(beacon, "registered", self.digest, self.plan)
         self._append("seeds-assigned", assignment)
 
     def run_folder(self, run: int) -> Path:

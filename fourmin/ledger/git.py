@@ -1,15 +1,19 @@
 """What a git repository of submissions knows: what changed since a base, and what was there first.
 
-Git is only asked, by its plumbing commands, with hooks, external programs and terminal prompts
-switched off: the repository may hold somebody else's files.
+Git is only asked, with hooks, external programs, replaced objects, connections and terminal
+prompts switched off, and within limits: the repository may hold somebody else's files.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -17,21 +21,31 @@ from fourmin.base.errors import FourminError
 from fourmin.results.folder import MAX_FILE_BYTES
 
 SECONDS = 120
+MOST_BYTES = 256 * 1024 * 1024
+"""Most that is read from one call: a few objects of a hostile repository can name endless files."""
 _SAFE = (
     "--no-optional-locks",
+    "--no-replace-objects",
     "-c", "core.hooksPath=/dev/null",
     "-c", "core.fsmonitor=false",
     "-c", "diff.external=",
     "-c", "core.quotePath=false",
+    "-c", "log.showSignature=false",
+    "-c", "log.diffMerges=first-parent",
+    "-c", "protocol.allow=never",
 )  # fmt: skip
+
+
+_TRUSTING = re.compile(r"git config --global --add safe\.directory .+")
 
 
 @dataclass(frozen=True)
 class Blob:
-    """A file of a commit: its object and its size in bytes."""
+    """A file of a commit: its object, its size in bytes, and whether it is no link or module."""
 
     name: str
     size: int
+    regular: bool
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,24 @@ class Changed:
 
     status: str
     path: str
+
+
+@dataclass(frozen=True)
+class Write:
+    """What a commit does to a path: the object before, and the file after, empty for all else."""
+
+    path: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A commit of a first-parent line, and all that it changes against its first parent."""
+
+    commit: str
+    parents: int
+    writes: list[Write] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -98,13 +130,7 @@ class Repository:
     @cached_property
     def files(self) -> Mapping[str, Blob]:
         """Every regular file of the base, by path from the root."""
-        found: dict[str, Blob] = {}
-        for line in _git(self.root, "ls-tree", "-r", "-l", "-z", self.base).split("\0")[:-1]:
-            entry, _, path = line.partition("\t")
-            mode, kind, name, size = entry.split()
-            if kind == "blob" and mode.startswith("100"):
-                found[path] = Blob(name, int(size))
-        return found
+        return {path: blob for path, blob in _tree(self.root, self.base) if blob.regular}
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a file of the base; None where it has none, or one beyond the limit."""
@@ -113,13 +139,36 @@ class Repository:
             return None
         return _run(self.root, "cat-file", "blob", blob.name).stdout
 
-    def first_commit_with(self, path: str) -> str | None:
-        """The first commit on the branch's first-parent line that contains `path`."""
-        commits = _git(
-            self.root, "log", "--first-parent", "--reverse", "--diff-filter=A", "--format=%H",
-            "--no-renames", self.branch, "--", f":(top,literal){path}",
-        ).split()  # fmt: skip
-        return commits[0] if commits else None
+    def steps(self, *globs: str) -> Iterator[Step]:
+        """Commits of the branch's first-parent line that change such a path, oldest first."""
+        told = _git(
+            self.root, "log", "--first-parent", "-m", "--root", "--reverse", "--raw", "-z",
+            "--no-abbrev", "--no-renames", "--full-diff", "--no-color", "--format=%H %P",
+            self.branch, "--", *(f":(top,glob){glob}" for glob in globs),
+        )  # fmt: skip
+        step: Step | None = None
+        fields = iter(told.split("\0")[:-1])
+        for one in fields:
+            head = one.lstrip("\n").split()
+            if step is not None and head[0].startswith(":"):
+                _, mode, before, blob, _ = head
+                regular = mode.startswith("100")
+                step.writes.append(Write(next(fields), before, blob if regular else ""))
+                continue
+            if step is not None:
+                yield step
+            step = Step(head[0], parents=len(head) - 1)
+        if step is not None:
+            yield step
+
+    def commits_touching(self, path: str) -> list[str]:
+        """The commits since the branch, but merges, that change `path`, oldest first."""
+        span = f"{self.branch}..HEAD"
+        told = _git(
+            self.root, "rev-list", "--full-history", "--no-merges", "--reverse", span, "--",
+            f":(top,literal){path}",
+        )  # fmt: skip
+        return told.split()
 
     def relative(self, path: str) -> str | None:
         """`path` (as a caller gave it) from the root with `/`, None where it lies outside."""
@@ -136,32 +185,123 @@ def default_base(folder: Path) -> str:
     return "origin/HEAD" if remote.returncode == 0 else "HEAD"
 
 
-def _git(folder: Path, *arguments: str, what: str = "") -> str:
-    result = _run(folder, *arguments)
+def repository_around(path: Path) -> Path | None:
+    """The nearest folder at or above `path` that has a `.git`, found without asking git."""
+    inside = path.resolve()
+    return next((one for one in (inside, *inside.parents) if os.path.lexists(one / ".git")), None)
+
+
+def head_of(root: Path) -> str:
+    """The commit that is checked out. Raises FourminError where there is none."""
+    return _git(root, "rev-parse", "--verify", "HEAD^{commit}", what=f"a commit in {root}").strip()
+
+
+def files_at(
+    root: Path, commit: str, folders: Sequence[str], wanted: Callable[[str], bool], most: int
+) -> dict[str, bytes]:
+    """The files in some folders of any commit, by path from the root; at most `most` bytes.
+
+    Raises FourminError where there is no such commit, for links and modules, and beyond `most`.
+    """
+    what = f"the commit {commit}"
+    found = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", what=what)
+    if found.strip() != commit:
+        raise FourminError(f"{commit} is no commit")
+    listed = _tree(root, commit, *folders, most=most // 8)
+    tree = {path: blob for path, blob in listed if wanted(path)}
+    for path, blob in tree.items():
+        if not blob.regular:
+            raise FourminError(f"{path} is no regular file in {commit}")
+    if sum(blob.size for blob in tree.values()) > most:
+        raise FourminError(f"the files of {commit} have more than {most:,} bytes")
+    contents = _read_blobs(root, [blob.name for blob in tree.values()], most)
+    return dict(zip(tree, contents, strict=True))
+
+
+def _tree(
+    root: Path, commit: str, *folders: str, most: int = MOST_BYTES
+) -> Iterator[tuple[str, Blob]]:
+    """What lies in a commit (all of it, or in some folders), by path."""
+    listed = _git(root, "ls-tree", "-r", "-l", "-z", commit, "--", *folders, most=most)
+    for line in listed.split("\0")[:-1]:
+        entry, _, path = line.partition("\t")
+        mode, kind, name, size = entry.split()
+        regular = kind == "blob" and mode.startswith("100")
+        yield path, Blob(name, int(size) if size.isdigit() else 0, regular)
+
+
+def _read_blobs(root: Path, names: Sequence[str], most: int) -> list[bytes]:
+    """The bytes of objects, in their order. Raises FourminError where one is missing."""
+    asked = "".join(f"{name}\n" for name in names).encode()
+    told = _run(root, "cat-file", "--batch", given=asked, most=most + 100 * len(names)).stdout
+    found, at = [], 0
+    for name in names:
+        head, _, _ = told[at : at + 200].partition(b"\n")
+        size = head.rpartition(b" ")[2]
+        if not size.isdigit():
+            raise FourminError(f"git has no object {name}")
+        start = at + len(head) + 1
+        at = start + int(size) + 1
+        found.append(told[start : at - 1])
+    return found
+
+
+def _git(folder: Path, *arguments: str, what: str = "", most: int = MOST_BYTES) -> str:
+    result = _run(folder, *arguments, most=most)
     if result.returncode != 0:
-        told = result.stderr.decode(errors="replace").strip().splitlines()
+        told = result.stderr.decode(errors="replace").strip()
+        trusting = _TRUSTING.search(told)
+        if trusting:
+            raise FourminError(
+                f"git does not open the repository of {folder}",
+                "it belongs to another user",
+                f"if you trust what lies there: {trusting[0]}",
+            )
         raise FourminError(
             f"git cannot find {what}" if what else f"git {arguments[0]} failed",
-            told[0] if told else "",
+            told.partition("\n")[0],
             "--base names a branch, tag or commit, and the paths lie in its repository",
         )
     return result.stdout.decode("utf-8", "surrogateescape")
 
 
-def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    folder: Path, *arguments: str, given: bytes = b"", most: int = MOST_BYTES
+) -> subprocess.CompletedProcess[bytes]:
+    """Git's answer to `given` on its standard input.
+
+    Raises FourminError without git, after SECONDS, and for more than `most` bytes.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", "GIT_PAGER": "cat"}
-    try:
-        return subprocess.run(
-            ["git", *_SAFE, *arguments],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
+    with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as complaints:
+        asked.write(given)
+        asked.seek(0)
+        try:
+            process = subprocess.Popen(
+                ["git", *_SAFE, *arguments],
+                cwd=folder,
+                env=environment,
+                stdin=asked,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+            )
+        except FileNotFoundError:
+            raise FourminError("git is not installed here", "history is read by it") from None
+        timer = threading.Timer(SECONDS, process.kill)
+        timer.start()
+        try:
+            with process:
+                assert process.stdout is not None
+                told = process.stdout.read(most + 1)
+                if len(told) > most:
+                    process.kill()
+        finally:
+            timer.cancel()
+        if len(told) > most or process.returncode == -signal.SIGKILL:
+            limit = f"{most:,} bytes" if len(told) > most else f"{SECONDS} s"
+            raise FourminError(f"git {arguments[0]} took more than {limit}")
+        complaints.seek(0)
+        return subprocess.CompletedProcess(
+            process.args, process.returncode, told, complaints.read(10_000)
         )
-    except FileNotFoundError:
-        raise FourminError("--base needs git", "it is not installed here") from None
-    except subprocess.TimeoutExpired:
-        raise FourminError(f"git {arguments[0]} took longer than {SECONDS} s") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -189,7 +189,8 @@ class CampaignView:
     files: Mapping[str, bytes | None]
     folders: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
-    registered: bool = field(default=True)
+    folder: Path | None = None
+    """Where it lies; None where the files come from elsewhere."""
 
     @classmethod
     def load(cls, folder: Path, path: str, contents: Contents) -> CampaignView:
@@ -210,7 +211,7 @@ class CampaignView:
                 faults.append(Fault(data, name, f"the file is {data}"))
             else:
                 files[name] = data
-        return cls(path, files, contents.folders, tuple(faults))
+        return cls(path, files, contents.folders, tuple(faults), folder=folder)
 
     def where(self, name: str) -> str:
         """The path of a file of this campaign, as findings name it."""

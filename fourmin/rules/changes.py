@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fourmin.ledger.git import Repository
+from fourmin.ledger.landings import BEACON_FILE, Landings
 from fourmin.ledger.view import CampaignView
 from fourmin.rules.rule import CHANGE, ERROR, NOTE, Problem, rule
 
@@ -48,30 +49,41 @@ def ledger_only_grows(change: ChangeView) -> Iterator[Problem]:
 
 @rule("LED012", "registered-before-results", ERROR, CHANGE)
 def registered_before_results(change: ChangeView) -> Iterator[Problem]:
-    """A registered campaign was merged before its runs, and its beacon is that merge.
+    """A registered campaign was merged before its runs, and its beacon is the first one after.
 
     What it checks
-        Where the seeds were assigned as `registered`: campaign.json is in the base commit with
-        the same bytes, and the beacon is the id of the first commit on the branch's first-parent
-        line that contains it.
+        Where the seeds were assigned as `registered`: the base branch holds campaign.json with the
+        same bytes, and the beacon is the id of the first commit on the branch's first-parent line,
+        later than the one that first brought these bytes, that changes `rules/beacon` and nothing
+        else, and is no merge.
     Why it is bad
-        A plan that appears together with its results was written after them.
+        A plan that appears together with its results was written after them; and whoever can
+        choose the beacon chooses the seeds.
     Example
-        A registered campaign whose campaign.json comes with its summary.json.
+        A registered campaign whose campaign.json comes with its summary.json. One whose beacon is
+        the id of the commit that its submitter made.
     How to put it right
-        Merge the registration first; run the campaign then.
+        Merge the registration first; run the campaign once the next beacon is there.
     """
-    for path, campaign in change.campaigns.items():
-        seeds = campaign.history.seeds
-        if seeds is None or seeds.data.get("registration") != "registered":
-            continue
-        plan = f"{path}/campaign.json"
-        if change.repository.read(plan) != campaign.files.get("campaign.json"):
-            yield Problem(campaign.where("campaign.json"), "not as registered in the base commit")
-        elif seeds.data.get("beacon") != change.repository.first_commit_with(plan):
+    claimed = {
+        path: (campaign, seeds)
+        for path, campaign in change.campaigns.items()
+        if (seeds := campaign.history.seeds) and seeds.data.get("registration") == "registered"
+    }
+    landings = Landings(change.repository) if claimed else None
+    for path, (campaign, seeds) in claimed.items():
+        assert landings is not None
+        plan = campaign.where("campaign.json")
+        landing = landings.of(f"{path}/campaign.json", campaign.files.get("campaign.json") or b"")
+        if landing is None:
+            yield Problem(plan, "the base branch never held this plan: it was not registered")
+        elif not landing.stands:
+            yield Problem(plan, "the base branch took the plan back, which abandons the campaign")
+        elif seeds.data.get("beacon") != landing.beacon:
+            expected = f"that is {landing.beacon}" if landing.beacon else "there is none yet"
             yield Problem(
                 campaign.where("ledger.jsonl"),
-                "the beacon is not the commit in which the plan was registered",
+                f"not the first beacon after the plan landed in {landing.commit[:12]}; {expected}",
                 seeds.line,
             )
 
@@ -147,3 +159,27 @@ def submissions_stay(change: ChangeView) -> Iterator[Problem]:
             yield Problem(changed.path, "deleted or renamed since the base commit")
         elif changed.status != "M" or name not in _MAY_CHANGE:
             yield Problem(changed.path, "changed since the base commit")
+
+
+@rule("SUB020", "beacon-alone", ERROR, CHANGE)
+def beacon_alone(change: ChangeView) -> Iterator[Problem]:
+    """A change that touches `rules/beacon`, in any of its commits, does nothing else.
+
+    What it checks
+        The paths that differ from the base commit, and the commits since then one by one.
+    Why it is bad
+        The id of a commit that changes this file decides seeds. Within another change nobody
+        sees it, least of all where a later commit takes it back.
+    Example
+        A corrected word in README.md, by three commits: one of them changes `rules/beacon`, tried
+        until the seeds pleased, and the next one restores it.
+    How to put it right
+        Take those commits out of the change. The file is the maintainers', who change it alone.
+    """
+    paths = {changed.path for changed in change.repository.changes}
+    if paths == {BEACON_FILE}:
+        return
+    commits = change.repository.commits_touching(BEACON_FILE)
+    if BEACON_FILE in paths or commits:
+        where = f" by its commit {commits[0][:12]}" if commits else ""
+        yield Problem(BEACON_FILE, f"changed{where} in a change that is more than that")

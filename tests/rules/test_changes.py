@@ -185,19 +185,26 @@ def test_a_file_turned_into_a_link(root: Path) -> None:
     assert ("SUB007", f"{PLACE}/failed/summary.json") in _errors(root)
 
 
+def _beacon(root: Path, content: str = "ab" * 32) -> str:
+    """A commit of the maintainers that changes the beacon's file and nothing else."""
+    (root / "rules" / "beacon").write_text(f"{content}\n")
+    return _commit(root)
+
+
 def _register(root: Path, beacon: str | None) -> str:
-    """Merge a plan alone, then run it with the beacon (by default the merge's); its path."""
+    """Merge a plan alone, then run it with the beacon (by default the first after); its path."""
     made = make_campaign(root.parent / "registered", submitter="lab", system_name="box")
     target = root / PLACE / "registered"
     target.mkdir(parents=True)
     shutil.copyfile(made / "campaign.json", target / "campaign.json")
     lines = (made / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     (target / "ledger.jsonl").write_bytes(lines[0])
-    merge = _commit(root)
+    _commit(root)
+    first = _beacon(root)
     _git(root, "branch", "--force", "main", "change")
     shutil.copytree(made, target, dirs_exist_ok=True)
     apply(target, [
-        {"file": "ledger.jsonl", "line": 2, "set": "/data/beacon", "to": beacon or merge},
+        {"file": "ledger.jsonl", "line": 2, "set": "/data/beacon", "to": beacon or first},
         {"file": "ledger.jsonl", "line": 2, "set": "/data/registration", "to": "registered"},
     ])  # fmt: skip
     reseal(target)
@@ -218,7 +225,69 @@ def test_a_registered_campaign_with_another_beacon(root: Path) -> None:
 
 def test_a_registered_campaign_whose_plan_came_with_its_results(root: Path) -> None:
     path = _register(root, None)
-    assert ("LED012", f"{path}/campaign.json") in _errors(root, "main~1")
+    assert ("LED012", f"{path}/campaign.json") in _errors(root, "main~2")
+
+
+def test_a_registered_campaign_before_its_beacon(root: Path) -> None:
+    path = _register(root, None)
+    assert ("LED012", f"{path}/ledger.jsonl") in _errors(root, "main~1")
+
+
+def test_the_landing_of_a_registered_campaign_is_no_beacon(root: Path) -> None:
+    path = _register(root, _git(root, "rev-parse", "HEAD"))
+    landing = _git(root, "rev-parse", "main~1")
+    apply(root / path, [{"file": "ledger.jsonl", "line": 2, "set": "/data/beacon", "to": landing}])
+    reseal(root / path)
+    assert ("LED012", f"{path}/ledger.jsonl") in _errors(root)
+
+
+def test_a_registration_that_was_taken_back(root: Path) -> None:
+    path = _register(root, None)
+    shutil.move(root / path, root.parent / "kept")
+    _commit(root)
+    _git(root, "branch", "--force", "main", "change")
+    shutil.move(root.parent / "kept", root / path)
+    found = check([root / "submissions"], base="main").findings
+    (finding,) = [f for f in found if f.code == "LED012"]
+    assert "took the plan back" in finding.message
+
+
+@pytest.mark.parametrize("taken_back", [False, True])
+def test_the_beacon_is_the_maintainers(root: Path, taken_back: bool) -> None:
+    _next(root)
+    _commit(root)
+    ground = _beacon(root)
+    if taken_back:
+        (root / "rules" / "beacon").unlink()
+        _commit(root)
+    found = check([root / "submissions"], base="main").findings
+    (finding,) = [f for f in found if f.code == "SUB020"]
+    assert finding.path == "rules/beacon"
+    assert ground[:12] in finding.message
+    assert any(f.code == "SUB006" and f.path == "rules/beacon" for f in found) is not taken_back
+
+
+def test_a_beacon_hidden_in_a_change_without_submissions(root: Path) -> None:
+    (root / "README.md").write_text("hello")
+    _beacon(root)
+    (root / "rules" / "beacon").unlink()
+    _commit(root)
+    assert _errors(root) == {("SUB020", "rules/beacon")}
+
+
+def test_maintainers_may_write_the_beacon(root: Path) -> None:
+    _beacon(root)
+    assert _errors(root) == set()
+
+
+def test_a_change_that_merged_the_base_with_its_beacons(root: Path) -> None:
+    _next(root)
+    _commit(root)
+    _git(root, "checkout", "--quiet", "main")
+    _beacon(root)
+    _git(root, "checkout", "--quiet", "change")
+    _git(root, "merge", "--quiet", "--no-edit", "main")
+    assert _errors(root) == set()
 
 
 def test_a_plan_changed_after_its_registration(root: Path) -> None:
@@ -275,8 +344,6 @@ def test_what_the_base_holds(root: Path) -> None:
     plan = f"{PLACE}/failed/campaign.json"
     assert history.read(plan) == (root / plan).read_bytes()
     assert history.read("no/such/file") is None
-    assert history.first_commit_with(plan) == _git(root, "rev-parse", "main")
-    assert history.first_commit_with("no/such/file") is None
     assert history.relative(str(root / plan)) == plan
     assert history.relative("/elsewhere") is None
     assert json.loads(history.read(plan) or b"")["submitter"] == "lab"

@@ -59,7 +59,7 @@ def test_a_registered_plan_has_no_seeds_and_cannot_run_before_it_is_merged(
     assert Campaign(registered).history.seeds is None
 
 
-def test_the_seeds_come_from_the_commit_that_merged_the_plan(registered: Path) -> None:
+def test_the_seeds_come_from_the_first_beacon_after_the_merge(registered: Path) -> None:
     repository = registered.parents[4]
     git(repository, "checkout", "-qb", "register")
     git(repository, "add", "-A")
@@ -67,16 +67,37 @@ def test_the_seeds_come_from_the_commit_that_merged_the_plan(registered: Path) -
     git(repository, "checkout", "-q", "main")
     git(repository, "merge", "-q", "--no-ff", "-m", "merge the plan", "register")
     merge = git(repository, "rev-parse", "main")
-    (repository / "later").write_text("")
-    git(repository, "add", "-A")
-    git(repository, "commit", "-qm", "something later")
 
+    done = fourmin("run", "--campaign", str(registered), state=repository.parent / "state")
+    assert done.returncode == 2
+    assert "has no beacon yet" in done.stderr
+    assert merge[:12] in done.stderr
+    assert "fetch the base branch" in " ".join(done.stderr.split())
+    assert Campaign(registered).history.seeds is None
+
+    (repository / "rules").mkdir()
+    for content in ("ab", "cd"):
+        (repository / "rules" / "beacon").write_text(f"{content * 32}\n")
+        git(repository, "add", "-A")
+        git(repository, "commit", "-qm", "a beacon")
+    beacon = git(repository, "rev-parse", "main~1")
     with opened(prepare(Existing(registered, "main"))) as (campaign, _):
         pass
     assert campaign.entries[1].data["registration"] == "registered"
-    assert campaign.entries[1].data["beacon"] == merge
-    assert campaign.entries[1].data["seeds"] == assign_seeds(merge, campaign.digest, 5)
+    assert campaign.entries[1].data["beacon"] == beacon
+    assert campaign.entries[1].data["seeds"] == assign_seeds(beacon, campaign.digest, 5)
     assert [slot.seed for slot in campaign.slots()] == campaign.entries[1].data["seeds"]
+
+
+def test_a_plan_that_was_taken_back_gets_no_seeds(registered: Path) -> None:
+    repository = registered.parents[4]
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "a plan")
+    git(repository, "revert", "--no-edit", "HEAD")
+    git(repository, "branch", "taken-back")
+    git(repository, "checkout", "-q", "HEAD~1")
+    with pytest.raises(FourminError, match="was taken back"):
+        prepare(Existing(registered, "taken-back")).require()
 
 
 def test_a_plan_that_was_changed_after_the_merge_gets_no_seeds(registered: Path) -> None:
