@@ -36,6 +36,8 @@ class Plan:
     """128 random bits in hex: no two plans have one digest."""
     system_digest: str
     package_digest: str
+    package_commit: str | None = None
+    """The commit with this package; None for an installed wheel, and where files were changed."""
     dataset: Mapping[str, Any]
     configuration: dict[str, Any]
     """As the file says it; `typed_configuration` where that is one."""
@@ -58,7 +60,7 @@ class Plan:
     def to_json(self) -> dict[str, Any]:
         """The content of campaign.json."""
         content = {"schema_version": 1, **asdict(self)}
-        for name in ("practice_seed", "ranked_batch"):
+        for name in ("package_commit", "practice_seed", "ranked_batch"):
             if content[name] is None:
                 del content[name]
         return content

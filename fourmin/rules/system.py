@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fourmin.base.errors import FourminError
 from fourmin.base.values import mapping
+from fourmin.ledger.git import repository_around
+from fourmin.ledger.source import digest_at
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
+from fourmin.results.plan import Plan
 from fourmin.rules.compare import short
 from fourmin.rules.releases import released_versions
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, WARNING, Problem, rule
@@ -132,21 +136,42 @@ def unreleased_harness(campaign: CampaignView) -> Iterator[Problem]:
     """The harness is a released version.
 
     What it checks
-        `package_digest` in the campaign.json of a campaign that counts against the digests of
-        the released versions in rules/releases.toml.
+        `package_digest` in the campaign.json of a campaign that counts: it is that of a released
+        version in rules/releases.toml, or what the tree of `package_commit` gives in the git
+        repository that holds the campaign.
     Why it is bad
-        Of a released harness everybody knows what it does. Of another one only its digest is
-        known, until somebody finds the commit with that digest.
+        Of a harness that everybody can read it is known what it does. Of another one only its
+        digest is.
     Example
-        A campaign run from a checkout between two releases.
+        A campaign run from a checkout with changes that were never committed.
     How to put it right
-        Run a released version, or name the commit in the system description: whoever checks it
-        out gets the same digest.
+        Run a released version, or a checkout of a commit without changes, and check the campaign
+        in a repository that has this commit.
     """
     plan = campaign.plan
     if plan is None or plan.practice or plan.package_digest in released_versions():
         return
-    yield Problem(
-        campaign.where("campaign.json"),
-        f"the package {plan.package_digest[:16]} is no released version of fourmin",
-    )
+    why = _why_no_commit(campaign, plan)
+    if why:
+        yield Problem(
+            campaign.where("campaign.json"),
+            f"the package {plan.package_digest[:16]} is no released version of fourmin, and {why}",
+        )
+
+
+def _why_no_commit(campaign: CampaignView, plan: Plan) -> str:
+    """Why the plan's commit does not show what its package was; empty where it does."""
+    commit = plan.package_commit
+    if commit is None:
+        return "the plan names no commit"
+    repository = None if campaign.folder is None else repository_around(campaign.folder)
+    if repository is None:
+        return f"no git repository is here to find commit {commit} in"
+    try:
+        found = digest_at(repository, commit)
+    except FourminError as error:
+        said = ": ".join(filter(None, (error.what, error.why)))
+        return f"commit {commit} cannot be looked at: {said}"
+    if found == plan.package_digest:
+        return ""
+    return f"the package of commit {commit} is another one, {found[:16]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -56,25 +57,34 @@ def operating_system() -> dict[str, str]:
 def package_digest() -> str:
     """Hex SHA-256 over the names and bytes of this package's sources and its rulesets.
 
-    It is the same for a wheel and for the checkout that the wheel was built from. Waivers,
-    generated pages and other people's published results decide nothing in a run, so they are
-    left out.
+    It is the same for a wheel, the checkout that it was built from, and that checkout's commit.
     """
-    package = Path(__file__).resolve().parents[1]
-    rulesets = rulesets_folder()
+    folders = {"fourmin": Path(__file__).resolve().parents[1], "rules": rulesets_folder()}
     files = {
-        f"fourmin/{path.relative_to(package).as_posix()}": path
-        for path in package.rglob("*.py")
-        if "_rulesets" not in path.relative_to(package).parts
+        f"{name}/{path.relative_to(folder).as_posix()}": path
+        for name, folder in folders.items()
+        for path in folder.rglob("*")
+        if path.is_file()
     }
-    files |= {
-        f"rules/{path.relative_to(rulesets).as_posix()}": path
-        for path in rulesets.rglob("*")
-        if path.is_file() and path.suffix == ".json" and path.name != "published_results.json"
-    }
+    return digest_of({name: files[name].read_bytes() for name in files if in_package(name)})
+
+
+def in_package(name: str) -> bool:
+    """Whether a file of a checkout, named by its path from the top, is in the package digest.
+
+    Waivers, generated pages and other people's published results decide nothing in a run.
+    """
+    if name.startswith("fourmin/"):
+        return name.endswith(".py") and not name.startswith("fourmin/_rulesets/")
+    is_data = name.startswith("rules/") and name.endswith(".json")
+    return is_data and not name.endswith("/published_results.json")
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """The package digest of the files that are in it, by their paths in a checkout."""
     digest = hashlib.sha256()
     for name in sorted(files):
-        content = hashlib.sha256(files[name].read_bytes()).hexdigest()
+        content = hashlib.sha256(files[name]).hexdigest()
         digest.update(f"{name}\0{content}\n".encode())
     return digest.hexdigest()
 

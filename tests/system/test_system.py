@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import copy
 import getpass
+import hashlib
 import json
 import socket
+from pathlib import Path
 
 import pytest
 
+import fourmin
 from fourmin.system.capture import capture_system, system_digest
 from fourmin.system.environment import captured_environment, interpreter_changes
 from fourmin.system.hardware import usable_gpus
-from fourmin.system.software import package_digest
+from fourmin.system.software import in_package, package_digest
 
 
 def test_the_capture_names_no_host_and_no_user() -> None:
@@ -64,9 +67,33 @@ def test_changes_to_the_interpreter_are_disclosed() -> None:
     assert "LD_PRELOAD" in interpreter_changes({"LD_PRELOAD": "evil.so"})
 
 
-def test_the_package_digest_is_stable() -> None:
-    assert package_digest() == package_digest()
-    assert len(package_digest()) == 64
+def test_the_package_digest_is_over_sources_and_rulesets_by_name() -> None:
+    top = Path(fourmin.__file__).parents[1]
+    names = [path.relative_to(top).as_posix() for path in (top / "fourmin").rglob("*.py")]
+    names += [path.relative_to(top).as_posix() for path in (top / "rules").rglob("*.json")]
+    names.remove("rules/1.0/published_results.json")
+    lines = [f"{name}\0{hashlib.sha256((top / name).read_bytes()).hexdigest()}\n"
+             for name in sorted(names)]  # fmt: skip
+    assert package_digest() == hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [
+        ("fourmin/cli/main.py", True),
+        ("rules/1.0/ruleset.json", True),
+        ("fourmin/_rulesets/1.0/ruleset.json", False),
+        ("fourmin/estimate/profiles/dgx.toml", False),
+        ("rules/1.0/published_results.json", False),
+        ("rules/1.0/RULES.md", False),
+        ("rules/beacon", False),
+        ("rules/waivers.toml", False),
+        ("fourminx/a.py", False),
+        ("tests/fourmin/a.py", False),
+    ],
+)
+def test_what_decides_a_run_is_in_the_package_digest(name: str, inside: bool) -> None:
+    assert in_package(name) is inside
 
 
 @pytest.mark.parametrize(("visible", "expected"), [("", 0), ("-1", 0), ("0,2", 2), ("0,1,2", 2)])
