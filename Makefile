@@ -6,7 +6,8 @@ INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 
 # Files of tests beside each other, in the order that tests/conftest.py gives them.
-PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
+	--max-worker-restart=0
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow golden fuzz bench-validate bench-two-hosts check format docs clean

@@ -33,7 +33,14 @@ from fourmin.log.records import Record
 from fourmin.log.restarts import Restart, counted
 from fourmin.log.timeline import Timeline
 from fourmin.recipe.configuration import Configuration
-from fourmin.results.folder import MAX_FILE_BYTES, Contents, Fault, JsonFile, read_bytes
+from fourmin.results.folder import (
+    MAX_FILE_BYTES,
+    Contents,
+    Fault,
+    JsonFile,
+    read_bytes,
+    with_unix_line_ends,
+)
 from fourmin.results.plan import Plan
 from fourmin.results.run_result import ABORTED, RunFacts
 from fourmin.results.schema import SchemaError, schema_errors
@@ -191,11 +198,14 @@ class CampaignView:
     faults: tuple[Fault, ...] = ()
     folder: Path | None = None
     """Where it lies; None where the files come from elsewhere."""
+    converted: tuple[str, ...] = ()
+    """The files whose line ends git had converted; `files` has their bytes from before."""
 
     @classmethod
     def load(cls, folder: Path, path: str, contents: Contents) -> CampaignView:
         """Read the files that a campaign has, each once and within its limit."""
         files: dict[str, bytes | None] = {}
+        converted: list[str] = []
         # Nobody looks into checkpoints, so they may be as deep as they like.
         faults = [
             fault
@@ -209,9 +219,11 @@ class CampaignView:
             data = read_bytes(folder / name, MAX_FILE_BYTES)
             if isinstance(data, str):
                 faults.append(Fault(data, name, f"the file is {data}"))
-            else:
-                files[name] = data
-        return cls(path, files, contents.folders, tuple(faults), folder=folder)
+                continue
+            files[name] = with_unix_line_ends(data)
+            if files[name] is not data:
+                converted.append(name)
+        return cls(path, files, contents.folders, tuple(faults), folder, tuple(converted))
 
     def where(self, name: str) -> str:
         """The path of a file of this campaign, as findings name it."""

@@ -124,6 +124,18 @@ def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | str:
     return "too-large" if len(data) > max_bytes else data
 
 
+def with_unix_line_ends(data: bytes) -> bytes:
+    """`data` as it was before git converted all of its line ends to CRLF; itself if git did not.
+
+    Git converts every line end of a file or none, and no file of a campaign has a carriage return.
+    """
+    first = data.find(b"\n")
+    converted = first > 0 and data[first - 1] == ord("\r")
+    if converted and data.count(b"\r\n") == data.count(b"\n"):
+        return data.replace(b"\r\n", b"\n")
+    return data
+
+
 @dataclass(frozen=True)
 class JsonFile:
     """A JSON file: its bytes and their SHA-256, and its value or why it has none."""

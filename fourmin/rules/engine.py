@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ from fourmin.ledger.submission import SubmissionView
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.results import tree
 from fourmin.results.estimates import is_estimate
-from fourmin.results.folder import JsonFile, list_folder, read_bytes
+from fourmin.results.folder import JsonFile, list_folder, read_bytes, with_unix_line_ends
 from fourmin.rules.changes import ChangeView
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
 from fourmin.rules.registry import RULES
 from fourmin.rules.rule import CAMPAIGN, CHANGE, FOURMIN, RUN, SUBMISSION, TREE, Finding, in_order
-from fourmin.rules.schema import estimate_as_result, lone_estimate
+from fourmin.rules.schema import converted_files, estimate_as_result, line_ends, lone_estimate
 from fourmin.rules.verdict import UNKNOWN, Report, Verdict, verdicts
 from fourmin.rules.waivers import (
     WAIVERS_FILE,
@@ -179,14 +180,22 @@ def _check_run_folder(target: tree.Target) -> Iterator[Finding]:
         for finding in check_campaign(campaign, path):
             if finding.path == target.path or finding.path.startswith(target.path + "/"):
                 yield finding
+            elif finding.code == line_ends.code:
+                yield replace(finding, path=target.path)
         return
-    files = {
+    found = {
         name: data
         for name in ("events.log", "result.json")
         if not isinstance(data := read_bytes(target.folder / name), str)
     }
-    found = files.get("result.json")
-    result = None if found is None else JsonFile.parse("result.json", found)
+    files = {name: with_unix_line_ends(data) for name, data in found.items()}
+    converted = [name for name, data in files.items() if data is not found[name]]
+    if converted:
+        yield from line_ends.findings(
+            target.path, target.path, lambda where: [converted_files(where, converted)]
+        )
+    written = files.get("result.json")
+    result = None if written is None else JsonFile.parse("result.json", written)
     if result is not None and is_estimate(result.value):
         yield from _estimate(os.path.join(target.path, result.path))
     yield from check_run(

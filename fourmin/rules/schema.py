@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fourmin.ledger.view import CampaignView, Document, file_kind, is_checkpoints
 from fourmin.results.estimates import is_estimate
@@ -178,3 +178,31 @@ def estimate_as_result(campaign: CampaignView) -> Iterator[Problem]:
 def lone_estimate(path: str) -> Problem:
     """What is wrong with an estimate at `path`, where no campaign is around it."""
     return Problem(path, "this is an estimate by cost models, of kind fourmin-estimate: no result")
+
+
+@rule("SCH008", "line-ends", ERROR, CAMPAIGN)
+def line_ends(campaign: CampaignView) -> Iterator[Problem]:
+    """Every file has the line ends that it was written with.
+
+    What it checks
+        Whether every line of a file ends in CRLF. All else is then judged as if git had left the
+        file as it was, so that this is said once, and not by each hash.
+    Why it is bad
+        Hashes cover bytes. A checkout with other line ends is another file to everybody who
+        does not know.
+    Example
+        A clone with `core.autocrlf=true`, as Git for Windows sets it, of a repository without
+        .gitattributes.
+    How to put it right
+        Put the line `* -text` into the repository's .gitattributes (or `git config core.autocrlf
+        false`), delete these files, and get them again with `git checkout -- .`. No file needs to
+        be edited.
+    """
+    if campaign.converted:
+        yield converted_files(campaign.path, campaign.converted)
+
+
+def converted_files(path: str, names: Sequence[str]) -> Problem:
+    """What is wrong below `path` where git converted the line ends of files."""
+    more = f" and {len(names) - 1} more files" if len(names) > 1 else ""
+    return Problem(path, f"every line of {names[0]}{more} ends in CRLF: git converted them")
