@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -108,18 +108,49 @@ class Repository:
 
     def read(self, path: str) -> bytes | None:
         """The bytes of a file of the base; None where it has none, or one beyond the limit."""
-        blob = self.files.get(path)
-        if blob is None or blob.size > MAX_FILE_BYTES:
-            return None
-        return _run(self.root, "cat-file", "blob", blob.name).stdout
+        self.fetch([path])
+        return self._contents[path]
+
+    def fetch(self, paths: Iterable[str]) -> None:
+        """Read many files of the base at once, for `read`: a call of git takes milliseconds."""
+        wanted = {path: self.files.get(path) for path in paths if path not in self._contents}
+        found = {p: b for p, b in wanted.items() if b is not None and b.size <= MAX_FILE_BYTES}
+        self._contents.update(dict.fromkeys(wanted))
+        if not found:
+            return
+        names = "".join(f"{blob.name}\n" for blob in found.values())
+        data = _run(self.root, "cat-file", "--batch", data=names.encode()).stdout
+        at = 0
+        for path, blob in found.items():
+            start = data.index(b"\n", at) + 1
+            at = start + blob.size + 1
+            self._contents[path] = data[start : at - 1]
+
+    @cached_property
+    def _contents(self) -> dict[str, bytes | None]:
+        return {}
 
     def first_commit_with(self, path: str) -> str | None:
         """The first commit on the branch's first-parent line that contains `path`."""
+        top = path.partition("/")[0]
+        if top not in self._arrivals:
+            self._arrivals[top] = self._arrivals_below(top)
+        return self._arrivals[top].get(path)
+
+    @cached_property
+    def _arrivals(self) -> dict[str, Mapping[str, str]]:
+        return {}
+
+    def _arrivals_below(self, top: str) -> Mapping[str, str]:
+        """The first commit with each path at or below one of the root, from one walk."""
         commits = _git(
-            self.root, "log", "--first-parent", "--reverse", "--diff-filter=A", "--format=%H",
-            "--no-renames", self.branch, "--", f":(top,literal){path}",
-        ).split()  # fmt: skip
-        return commits[0] if commits else None
+            self.root, "log", "--first-parent", "-m", "--diff-filter=A", "--format=%x00%H",
+            "--name-only", "-z", "--no-renames", self.branch, "--", f":(top,literal){top}",
+        ).strip("\0").split("\0\0")  # fmt: skip
+        found: dict[str, str] = {}
+        for commit, _, paths in (told.partition("\0\n") for told in commits):  # newest first
+            found |= dict.fromkeys(paths.split("\0"), commit)
+        return found
 
     def relative(self, path: str) -> str | None:
         """`path` (as a caller gave it) from the root with `/`, None where it lies outside."""
@@ -148,7 +179,7 @@ def _git(folder: Path, *arguments: str, what: str = "") -> str:
     return result.stdout.decode("utf-8", "surrogateescape")
 
 
-def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def _run(folder: Path, *arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C", "GIT_PAGER": "cat"}
     try:
@@ -156,7 +187,7 @@ def _run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
             ["git", *_SAFE, *arguments],
             cwd=folder,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            input=data,
             capture_output=True,
             timeout=SECONDS,
             check=False,
