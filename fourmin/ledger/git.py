@@ -132,25 +132,11 @@ class Repository:
 
     def first_commit_with(self, path: str) -> str | None:
         """The first commit on the branch's first-parent line that contains `path`."""
-        top = path.partition("/")[0]
-        if top not in self._arrivals:
-            self._arrivals[top] = self._arrivals_below(top)
-        return self._arrivals[top].get(path)
-
-    @cached_property
-    def _arrivals(self) -> dict[str, Mapping[str, str]]:
-        return {}
-
-    def _arrivals_below(self, top: str) -> Mapping[str, str]:
-        """The first commit with each path at or below one of the root, from one walk."""
         commits = _git(
-            self.root, "log", "--first-parent", "-m", "--diff-filter=A", "--format=%x00%H",
-            "--name-only", "-z", "--no-renames", self.branch, "--", f":(top,literal){top}",
-        ).strip("\0").split("\0\0")  # fmt: skip
-        found: dict[str, str] = {}
-        for commit, _, paths in (told.partition("\0\n") for told in commits):  # newest first
-            found |= dict.fromkeys(paths.split("\0"), commit)
-        return found
+            self.root, "log", "--first-parent", "--reverse", "--diff-filter=A", "--format=%H",
+            "--no-renames", self.branch, "--", f":(top,literal){path}",
+        ).split()  # fmt: skip
+        return commits[0] if commits else None
 
     def relative(self, path: str) -> str | None:
         """`path` (as a caller gave it) from the root with `/`, None where it lies outside."""
