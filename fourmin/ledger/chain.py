@@ -8,11 +8,18 @@ record's canonical JSON without `hash`, so that the last line is guarded as well
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fourmin.base.canonical import StrictJSONError, canonical_bytes, loads_strict, sha256_hex
+from fourmin.base.canonical import (
+    StrictJSONError,
+    canonical_bytes,
+    loads_strict,
+    parse_plain,
+    sha256_hex,
+)
 
 GENESIS = "0" * 64
 
@@ -27,7 +34,19 @@ KINDS = (
     "campaign-close",
 )
 
-MAX_LINE_BYTES = 1 << 16
+ENDS = ("campaign-abandon", "campaign-close")
+"""Nothing follows them."""
+
+MAX_LINE_BYTES = 1 << 14
+PATIENCE = 100
+"""After so many problems, or lines after the end, the rest of a ledger is not read."""
+
+_HASH = b',"hash":"'
+_TAIL = re.compile(
+    _HASH + rb'([0-9a-f]{64})","index":(0|[1-9][0-9]{0,9}),"kind":"([a-z-]{1,20})",'
+    rb'"previous":"([0-9a-f]{64})","time_ms":(0|[1-9][0-9]{0,14})}\Z'
+)
+"""How a canonical record goes on after its data."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +64,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class ChainProblem:
-    """What is wrong with a line of the ledger: `json`, `canonical`, `shape` or `chain`."""
+    """What is wrong with a line: `json`, `canonical`, `shape`, `chain`, `schema`, or `patience`
+    where reading ends.
+    """
 
     kind: str
     line: int
@@ -64,31 +85,66 @@ def encode(index: int, kind: str, time_ms: int, previous: str, data: Mapping[str
     return canonical_bytes({**record, "hash": sha256_hex(canonical_bytes(record))})
 
 
-def parse(data: bytes) -> tuple[list[Entry], list[ChainProblem]]:
-    """The entries of a ledger's bytes, and everything that is wrong with its lines.
+def parse(
+    data: bytes, refused: Callable[[str, Mapping[str, Any]], Iterable[str]] | None = None
+) -> tuple[list[Entry], list[ChainProblem]]:
+    """The entries of a ledger's bytes, and what is wrong with its lines.
 
-    Never raises for hostile bytes. A line that cannot be understood gives a problem and no
-    entry.
+    `refused` says what a schema has against a kind's data. Never raises for hostile bytes. A
+    line that cannot be understood gives a problem and no entry.
     """
     entries: list[Entry] = []
     problems: list[ChainProblem] = []
-    lines = data.split(b"\n")
-    if lines[-1]:
-        problems.append(ChainProblem("json", len(lines), "the last line has no line end"))
-    else:
-        lines.pop()
-    previous = GENESIS
-    for number, raw in enumerate(lines, start=1):
-        entry = _parse_line(raw, number, previous, problems)
+    previous, number, at, after_end = GENESIS, 0, 0, 0
+    while at < len(data):
+        number += 1
+        if len(problems) + after_end >= PATIENCE:
+            message = f"{len(data) - at} bytes from here on are not read: too much is wrong"
+            problems.append(ChainProblem("patience", number, message))
+            break
+        end = data.find(b"\n", at)
+        if end < 0:
+            problems.append(ChainProblem("json", number, "the last line has no line end"))
+            end = len(data)
+        raw = data[at:end]
+        at = end + 1
+        digest = sha256_hex(raw)
+        after_end += bool(after_end or (entries and entries[-1].kind in ENDS))
+        entry = _plain(raw, number, previous, digest) or _any(
+            raw, number, previous, digest, problems
+        )
         if entry is not None:
             entries.append(entry)
-        previous = sha256_hex(raw)
+            for message in () if refused is None else refused(entry.kind, entry.data):
+                problems.append(ChainProblem("schema", number, message))
+        previous = digest
     return entries, problems
 
 
-def _parse_line(
-    raw: bytes, number: int, previous: str, problems: list[ChainProblem]
+def _plain(raw: bytes, number: int, previous: str, digest: str) -> Entry | None:
+    """The entry of a line without fault, None for one that `_any` must look at."""
+    at = raw.rfind(_HASH)
+    tail = _TAIL.match(raw, at) if at > 0 else None
+    if tail is None or len(raw) > MAX_LINE_BYTES or not raw.startswith(b'{"data":{'):
+        return None
+    own, index, kind, before, time_ms = (part.decode() for part in tail.groups())
+    data = parse_plain(raw[8:at])
+    unhashed = raw[:at] + raw[tail.end(1) + 1 :]
+    if (
+        not isinstance(data, dict)
+        or kind not in KINDS
+        or before != previous
+        or int(index) != number - 1
+        or sha256_hex(unhashed) != own
+    ):
+        return None
+    return Entry(number, number - 1, kind, int(time_ms), previous, data, digest)
+
+
+def _any(
+    raw: bytes, number: int, previous: str, digest: str, problems: list[ChainProblem]
 ) -> Entry | None:
+    """The entry of a line that can be understood; adds to `problems` what is wrong with it."""
     try:
         record: Any = loads_strict(raw, max_bytes=MAX_LINE_BYTES)
     except StrictJSONError as error:
@@ -101,6 +157,7 @@ def _parse_line(
         and isinstance(record["data"], dict)
         and type(record["index"]) is int
         and type(record["time_ms"]) is int
+        and record["time_ms"] >= 0
         and all(isinstance(record[name], str) for name in ("hash", "kind", "previous"))
         and record["kind"] in KINDS
     )
@@ -130,5 +187,5 @@ def _parse_line(
         time_ms=record["time_ms"],
         previous=record["previous"],
         data=record["data"],
-        sha256=sha256_hex(raw),
+        sha256=digest,
     )

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from fourmin.ledger.chain import Entry
+from fourmin.ledger.chain import PATIENCE, Entry
 
 
 @dataclass
@@ -23,6 +24,15 @@ class RunHistory:
     start: Entry | None = None
     restarts: list[Entry] = field(default_factory=list)
     result: Entry | None = None
+
+    @cached_property
+    def kept_attempts(self) -> frozenset[int]:
+        """The attempts that never started and of which a later intent names the log."""
+        return frozenset(
+            _number(intent.data.get("attempt")) - 1
+            for intent in self.intents
+            if "earlier_events_sha256" in intent.data
+        )
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,10 @@ class History:
         for position, entry in enumerate(entries):
             for message in history._take(position, entry, planned_runs):
                 history.contradictions.append(Contradiction(entry.line, message))
+            if len(history.contradictions) >= PATIENCE:
+                message = "what follows is not looked at: too much is wrong"
+                history.contradictions.append(Contradiction(entry.line, message))
+                break
         if not entries:
             history.contradictions.append(Contradiction(1, "the ledger has no record"))
         return history

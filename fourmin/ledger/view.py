@@ -255,8 +255,7 @@ class CampaignView:
     @cached_property
     def digest(self) -> str:
         """The campaign digest: SHA-256 of campaign.json's bytes; empty without them."""
-        data = self.files.get(CAMPAIGN_FILE)
-        return "" if data is None else sha256_hex(data)
+        return self.digests.get(CAMPAIGN_FILE, "")
 
     @cached_property
     def benchmark(self) -> Benchmark | None:
@@ -273,7 +272,11 @@ class CampaignView:
     @cached_property
     def _chain(self) -> tuple[list[chain.Entry], list[chain.ChainProblem]]:
         data = self.files.get(LEDGER_FILE) or b""
-        return chain.parse(data[: data.rfind(b"\n") + 1])
+        return chain.parse(data[: data.rfind(b"\n") + 1], self._refused)
+
+    def _refused(self, kind: str, data: Mapping[str, Any]) -> list[str]:
+        found = schema_errors(self.ruleset, "ledger", data, kind)
+        return [f"/data{error.pointer}: {error.message}" for error in found]
 
     @property
     def entries(self) -> list[chain.Entry]:
@@ -288,6 +291,16 @@ class CampaignView:
         return History.of(self.entries, None if self.plan is None else self.plan.runs)
 
     @cached_property
+    def heads(self) -> frozenset[str]:
+        """The SHA-256 of every line of the ledger: what others may have seen as its head."""
+        return frozenset(entry.sha256 for entry in self.entries)
+
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        """The SHA-256 of every file that was read."""
+        return {name: sha256_hex(data) for name, data in self.files.items() if data is not None}
+
+    @cached_property
     def vouched(self) -> frozenset[str]:
         """The SHA-256 of every file that the ledger records."""
         names = ("events_sha256", "result_sha256", "summary_sha256", "earlier_events_sha256")
@@ -296,9 +309,8 @@ class CampaignView:
 
     def settled(self, name: str) -> str:
         """`name`, or its pending name where only that exists and the ledger vouches for it."""
-        pending = self.files.get(name + PENDING)
-        waiting = name not in self.files and pending is not None
-        return name + PENDING if waiting and sha256_hex(pending or b"") in self.vouched else name
+        waiting = name not in self.files and self.digests.get(name + PENDING) in self.vouched
+        return name + PENDING if waiting else name
 
     @cached_property
     def runs(self) -> list[RunView]:

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from fourmin.results.quick_schema import Check, quick_check
 from fourmin.ruleset import load_ruleset
 
 if TYPE_CHECKING:
@@ -29,13 +30,15 @@ class SchemaError:
         return f"{self.pointer}: {self.message}" if self.pointer else self.message
 
 
-def schema_errors(ruleset: str, name: str, value: Any) -> list[SchemaError]:
-    """What is wrong with `value` by the schema `name` of a ruleset; empty when it is valid.
+def schema_errors(ruleset: str, name: str, value: Any, part: str = "") -> list[SchemaError]:
+    """What is wrong with `value` by the schema `name` of a ruleset, or by `part` of its `$defs`.
 
-    Unlike JSON Schema's own reading, 1.0 is no integer here: other readers tell them apart.
-    Raises FourminError for an unknown ruleset.
+    Empty when it is valid. Unlike JSON Schema's own reading, 1.0 is no integer here: other readers
+    tell them apart. Raises FourminError for an unknown ruleset.
     """
-    found: Iterable[Any] = _validator(ruleset, name).iter_errors(value)
+    if part and _quick_check(ruleset, name, part)(value):
+        return []
+    found: Iterable[Any] = _validator(ruleset, name, part).iter_errors(value)
     return [
         SchemaError(_pointer(error.absolute_path), _message(error))
         for error in islice(found, MOST_ERRORS)
@@ -43,7 +46,13 @@ def schema_errors(ruleset: str, name: str, value: Any) -> list[SchemaError]:
 
 
 @cache
-def _validator(ruleset: str, name: str) -> Validator:
+def _quick_check(ruleset: str, name: str, part: str) -> Check:
+    parts = load_ruleset(ruleset).schema(name)["$defs"]
+    return quick_check(parts[part], parts)
+
+
+@cache
+def _validator(ruleset: str, name: str, part: str) -> Validator:
     # Imported here because it takes longer than everything else that `--help` needs.
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
@@ -54,7 +63,10 @@ def _validator(ruleset: str, name: str) -> Validator:
     strict: Any = extend(  # type: ignore[no-untyped-call]
         Draft202012Validator, type_checker=checker
     )
-    validator: Validator = strict(load_ruleset(ruleset).schema(name))
+    schema = load_ruleset(ruleset).schema(name)
+    if part:
+        schema = {"$ref": f"#/$defs/{part}", "$defs": schema["$defs"]}
+    validator: Validator = strict(schema)
     return validator
 
 

@@ -43,7 +43,7 @@ def earlier_campaign_changed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
     for campaign in campaigns:
         for earlier in () if campaign.plan is None else campaign.plan.earlier_campaigns:
             other = known.get(earlier.campaign)
-            if other is not None and earlier.head not in {e.sha256 for e in other.entries}:
+            if other is not None and earlier.head not in other.heads:
                 yield Problem(
                     other.where("ledger.jsonl"),
                     f"it lacks the line that {campaign.path} saw when it was opened",

@@ -79,6 +79,8 @@ def _check_change(repository: Repository, views: Mapping[str, CampaignView]) -> 
     """What a change since the base may not do; its paths are from the repository's root."""
     known = {repository.relative(path): view for path, view in views.items()}
     campaigns = {path: view for path, view in known.items() if path is not None}
+    names = ("campaign.json", "ledger.jsonl")
+    repository.fetch(f"{path}/{name}" for path in campaigns for name in names)
     return _apply(CHANGE, ChangeView(repository, campaigns), str(repository.root))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fourmin.base.canonical import sha256_hex
 from fourmin.ledger.view import KEPT_LOG, RUN_FOLDER, CampaignView, file_kind
 from fourmin.rules.rule import CAMPAIGN, ERROR, WARNING, Problem, rule
 
@@ -27,7 +26,8 @@ def hash_chain(campaign: CampaignView) -> Iterator[Problem]:
         Restore ledger.jsonl from where the campaign ran. It cannot be mended.
     """
     for problem in campaign.chain_problems:
-        yield Problem(campaign.where(LEDGER), problem.message, problem.line)
+        if problem.kind != "schema":
+            yield Problem(campaign.where(LEDGER), problem.message, problem.line)
 
 
 @rule("LED002", "ledger-order", ERROR, CAMPAIGN)
@@ -91,10 +91,10 @@ def recorded_file(campaign: CampaignView) -> Iterator[Problem]:
     for name, recorded, line in _recorded(campaign):
         at = f"the ledger's line {line} records it"
         present = campaign.settled(name)
-        data = campaign.files.get(present)
+        digest = campaign.digests.get(present)
         if present not in campaign.files:
             yield Problem(campaign.where(name), f"the file is missing, but {at}")
-        elif data is not None and sha256_hex(data) != recorded:
+        elif digest is not None and digest != recorded:
             yield Problem(
                 campaign.where(present), f"the file has changed: {at} with another SHA-256"
             )
@@ -154,10 +154,7 @@ def _unrecorded(campaign: CampaignView, name: str) -> str:
     if kind == "kept-log" and run is not None:
         number = KEPT_LOG.match(base)
         attempt = int(number.group(1)) if number else 0
-        named = any(
-            intent.data.get("attempt") == attempt + 1 and "earlier_events_sha256" in intent.data
-            for intent in run.intents
-        )
+        named = attempt in run.kept_attempts
         waiting = attempt == len(run.intents) and run.start is None and not history.ended
         return "" if named or waiting else f"no record tells of a log of attempt {attempt}"
     if kind == "pending" and not _may_wait(campaign, name):
@@ -167,8 +164,7 @@ def _unrecorded(campaign: CampaignView, name: str) -> str:
 
 def _may_wait(campaign: CampaignView, name: str) -> bool:
     """Whether a kill can have left this pending file."""
-    data = campaign.files.get(name)
-    if data is not None and sha256_hex(data) in campaign.vouched:
+    if campaign.digests.get(name) in campaign.vouched:
         return name.removesuffix(".pending") not in campaign.files
     match = RUN_FOLDER.match(name.rpartition("/")[0])
     if match is None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from fourmin.base.text import printable
@@ -34,6 +35,9 @@ MLPERF = "mlperf"
 DAWNBENCH = "dawnbench"
 SOURCES = (FOURMIN, MLPERF, DAWNBENCH)
 """Whose files a rule can judge."""
+
+MOST_FINDINGS = 1000
+"""Of one rule in one view."""
 
 HEADINGS = ("What it checks", "Why it is bad", "Example", "How to put it right")
 
@@ -169,8 +173,11 @@ class Rule:
         is a finding too.
         """
         try:
-            for problem in (check or self.check)(view):
-                yield self._finding(problem)
+            problems = iter((check or self.check)(view))
+            yield from map(self._finding, islice(problems, MOST_FINDINGS))
+            if next(problems, None) is not None:
+                message = f"more than {MOST_FINDINGS} findings of this rule; the rest is not told"
+                yield self._finding(Problem(fallback_path, message))
         except Exception as error:
             yield self._finding(
                 Problem(

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from fourmin.ledger.view import CampaignView, Document, file_kind, is_checkpoints
 from fourmin.results.estimates import is_estimate
-from fourmin.results.schema import schema_errors
 from fourmin.rules.rule import CAMPAIGN, ERROR, Problem, rule
 
 
@@ -57,17 +56,9 @@ def schema(campaign: CampaignView) -> Iterator[Problem]:
     for document in _documents(campaign):
         for error in document.schema_errors:
             yield Problem(campaign.where(document.path), str(error))
-    for entry in campaign.entries:
-        record = {
-            "data": entry.data,
-            "hash": "0" * 64,  # the chain's own check is stricter
-            "index": entry.index,
-            "kind": entry.kind,
-            "previous": entry.previous,
-            "time_ms": entry.time_ms,
-        }
-        for error in schema_errors(campaign.ruleset, "ledger", record):
-            yield Problem(campaign.where("ledger.jsonl"), str(error), entry.line)
+    for wrong in campaign.chain_problems:
+        if wrong.kind == "schema":
+            yield Problem(campaign.where("ledger.jsonl"), wrong.message, wrong.line)
 
 
 @rule("SCH003", "unexpected-file", ERROR, CAMPAIGN)
