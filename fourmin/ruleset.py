@@ -112,10 +112,18 @@ class Ruleset:
     folder: Path
 
     @cached_property
+    def _data(self) -> Any:
+        return loads_strict((self.folder / "ruleset.json").read_bytes())
+
+    @property
     def required_checks(self) -> frozenset[str]:
         """The codes of the rules that must have been applied to a campaign that counts."""
-        data: Any = loads_strict((self.folder / "ruleset.json").read_bytes())
-        return frozenset(data["required_checks"])
+        return frozenset(self._data["required_checks"])
+
+    @property
+    def most_attempts(self) -> int:
+        """How often a run of a campaign that counts may be tried until it starts."""
+        return int(self._data["most_attempts"])
 
     def benchmark_names(self) -> list[str]:
         return sorted(path.stem for path in (self.folder / "benchmarks").glob("*.json"))

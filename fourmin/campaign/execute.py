@@ -36,6 +36,7 @@ from fourmin.log.records import Record
 from fourmin.log.writer import EventLogWriter
 from fourmin.results.run_result import RunFacts
 from fourmin.results.summary import summarize
+from fourmin.ruleset import load_ruleset
 from fourmin.system.privacy import redact
 
 
@@ -113,6 +114,7 @@ class _SlotRun:
     def run(self, max_restarts: int) -> None:
         """Record an outcome. Raises FourminError where workers failed once too often."""
         slot = self._slot
+        self._refuse_another_attempt()
         self._attempt = slot.attempts if slot.started else self._campaign.intend(slot)
         self._observer.take(RunStarting(slot.run, self._attempt, slot.seed))
         left = max_restarts
@@ -147,6 +149,19 @@ class _SlotRun:
                 f"fourmin run --resume {self._campaign.folder} "
                 + ("goes on with the next run" if more else "closes the campaign"),
                 exit_code=NOT_CONVERGED,
+            )
+
+    def _refuse_another_attempt(self) -> None:
+        """Raise FourminError where one more would make the campaign invalid."""
+        slot, plan = self._slot, self._campaign.plan
+        most = load_ruleset(plan.ruleset).most_attempts
+        if not slot.started and slot.attempts >= most and not plan.practice:
+            raise FourminError(
+                f"run {slot.run} was tried {slot.attempts} times and never started",
+                f"ruleset {plan.ruleset} allows {most} attempts, so that nobody waits for better "
+                "nodes",
+                f"find the cause with `fourmin run --practice`, then: fourmin abandon "
+                f"{self._campaign.folder}, and start another campaign",
             )
 
     def _restart(self, epoch: int, failure: Failure) -> Failure | None:

@@ -23,6 +23,7 @@ from fourmin.ledger.campaign import Campaign, require_campaign
 from fourmin.ledger.known import earlier_campaigns
 from fourmin.ledger.lock import CampaignLock
 from fourmin.ledger.source import package_commit
+from fourmin.results.chips import chips_of
 from fourmin.results.plan import EarlierCampaign, Plan
 from fourmin.ruleset import CURRENT
 from fourmin.system.capture import system_digest
@@ -112,8 +113,13 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
     if not request.practice:
         require([*other_dataset(data, benchmark)], configuration.preset)
     now = time.time_ns() // 1_000_000
-    earlier = earlier_campaigns(prepared.wanted.results, benchmark.name)
-    counted = [EarlierCampaign(one.campaign, one.head) for one in earlier if not one.practice]
+    submitter = request.submitter or "self"
+    earlier = earlier_campaigns(prepared.wanted.results, benchmark.name, submitter)
+    counted, practice = (
+        [EarlierCampaign(one.campaign, one.head) for one in earlier if one.practice is kind]
+        for kind in (False, True)
+    )
+    chip, chips = chips_of(configuration.to_json(), system["hardware"])
     return Plan(
         ruleset=CURRENT,
         benchmark=benchmark.name,
@@ -122,10 +128,12 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
         preset=configuration.preset,
         settings=request.settings,
         runs=prepared.runs,
-        submitter=request.submitter or "self",
+        submitter=submitter,
         system=request.system_name or default_system_name(system),
         name=campaign_name(configuration.preset, request.practice, now),
         nonce=secrets.token_hex(16),
+        chip=chip,
+        chips=chips or 1,
         system_digest=system_digest(system),
         package_digest=package_digest(),
         package_commit=package_commit(),
@@ -133,7 +141,8 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
         configuration=configuration.to_json(),
         configuration_digest=configuration.digest(),
         earlier_campaigns=counted,
-        practice_campaigns=len(earlier) - len(counted),
+        practice_campaigns=practice,
         created_ms=now,
         practice_seed=request.seed,
+        ranked_batch=request.ranked_batch,
     )

@@ -30,6 +30,8 @@ class Request:
     results_dir: Path | None = None
     submitter: str | None = None
     system_name: str | None = None
+    ranked_batch: int | None = None
+    """Of a plan that is merged before it runs: see `Plan`."""
     tuning: Path | None = None
     """A file of `fourmin bench allreduce`."""
 

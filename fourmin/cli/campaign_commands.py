@@ -20,6 +20,15 @@ def register(
     procs_per_node: options.ProcsPerNode = None,
     settings: options.Settings = None,
     data_dir: options.DataDir = None,
+    ranked_batch: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="BATCH",
+            help="The global batch whose result is ranked, where this system has several; the "
+            "first plan that is merged decides, and without a name the slowest is.",
+        ),
+    ] = None,
     into: Annotated[
         Path, typer.Option(help="The folder of submissions in the shared repository.")
     ] = SUBMISSIONS,
@@ -40,6 +49,7 @@ def register(
         submitter=submitter,
         system_name=system,
         results_dir=into,
+        ranked_batch=ranked_batch,
     )
     folder = register_plan(request, Placement(data_dir=data_dir))
     console = stdout()

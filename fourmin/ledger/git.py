@@ -70,6 +70,7 @@ class Step:
     """A commit of a first-parent line, and all that it changes against its first parent."""
 
     commit: str
+    time_ms: int
     parents: int
     writes: list[Write] = field(default_factory=list)
 
@@ -97,7 +98,7 @@ class Repository:
             raise FourminError(f"no git reference {reference}", next_step="such as origin/main")
         start = folder if folder.is_dir() else folder.parent
         root = Path(_git(start, "rev-parse", "--show-toplevel", what=f"{folder} in git").strip())
-        if _git(root, "rev-parse", "--is-shallow-repository").strip() == "true":
+        if cls(root, "", "").shallow:
             raise FourminError(
                 "--base needs the whole history, and this clone is shallow",
                 "what was registered first cannot be seen in a part of it",
@@ -111,6 +112,25 @@ class Repository:
             root, "merge-base", branch.strip(), "HEAD", what=f"a base common with {reference}"
         )
         return cls(root, base.strip(), branch.strip())
+
+    @classmethod
+    def around(cls, folder: Path) -> Repository | None:
+        """The repository that holds `folder`, which need not exist yet, as `default_base` is.
+
+        None where there is no git, no repository or no commit. The clone may be shallow.
+        """
+        start = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+        try:
+            root = _git(start, "rev-parse", "--show-toplevel").strip()
+            commit = _git(start, "rev-parse", "--verify", f"{default_base(start)}^{{commit}}")
+        except FourminError:
+            return None
+        return cls(Path(root), commit.strip(), commit.strip())
+
+    @cached_property
+    def shallow(self) -> bool:
+        """Whether a part of the history is missing, so that nothing tells what was there first."""
+        return _git(self.root, "rev-parse", "--is-shallow-repository").strip() == "true"
 
     @cached_property
     def changes(self) -> list[Changed]:
@@ -156,7 +176,7 @@ class Repository:
         """Commits of the branch's first-parent line that change such a path, oldest first."""
         told = _git(
             self.root, "log", "--first-parent", "-m", "--root", "--reverse", "--raw", "-z",
-            "--no-abbrev", "--no-renames", "--full-diff", "--no-color", "--format=%H %P",
+            "--no-abbrev", "--no-renames", "--full-diff", "--no-color", "--format=%H %ct %P",
             self.branch, "--", *(f":(top,glob){glob}" for glob in globs),
         )  # fmt: skip
         step: Step | None = None
@@ -170,7 +190,7 @@ class Repository:
                 continue
             if step is not None:
                 yield step
-            step = Step(head[0], parents=len(head) - 1)
+            step = Step(head[0], int(head[1]) * 1000, parents=len(head) - 2)
         if step is not None:
             yield step
 

@@ -1,12 +1,14 @@
-"""What this machine and this results folder know of earlier campaigns.
+"""What this machine, this results folder and the repository around it know of earlier campaigns.
 
 A campaign names the heads of all earlier ones of its benchmark, so that running ten and
 keeping the best one shows. The results folder is looked through, and a file in the user's
-state folder remembers those that were moved or deleted since.
+state folder remembers those that were moved or deleted since. In a repository of submissions,
+those of the submitter on the branch that others merge into are earlier ones too.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Iterator
@@ -15,8 +17,10 @@ from pathlib import Path
 
 from fourmin.base.files import user_folder
 from fourmin.ledger import chain
+from fourmin.ledger.git import Repository
 
 _REMEMBERED = "campaigns.jsonl"
+PLAN, LEDGER = "campaign.json", "ledger.jsonl"
 
 
 @dataclass(frozen=True)
@@ -44,10 +48,18 @@ def remember(campaign: KnownCampaign) -> None:
         return
 
 
-def earlier_campaigns(results_folder: Path, benchmark: str) -> list[KnownCampaign]:
-    """All campaigns of `benchmark` known here, each once with its latest head, by digest."""
+def earlier_campaigns(folder: Path, benchmark: str, submitter: str) -> list[KnownCampaign]:
+    """All campaigns of `benchmark` known here, each once with its latest head, by digest.
+
+    `folder` holds results, or is a `submissions/`, of which the submitter's are read.
+    """
     known: dict[str, KnownCampaign] = {}
-    for campaign in (*_remembered(), *_in_folder(results_folder)):
+    for campaign in (
+        *_remembered(),
+        *_on_the_base(folder, benchmark, submitter),
+        *_in_folder(folder, "*"),
+        *_in_folder(folder, f"{glob.escape(submitter)}/*/{benchmark}/*"),
+    ):
         if campaign.benchmark == benchmark:
             known[campaign.campaign] = campaign
     return [known[digest] for digest in sorted(known)]
@@ -69,14 +81,35 @@ def _remembered() -> Iterator[KnownCampaign]:
             continue
 
 
-def _in_folder(results_folder: Path) -> Iterator[KnownCampaign]:
-    for ledger in sorted(results_folder.glob("*/ledger.jsonl")):
+def _on_the_base(folder: Path, benchmark: str, submitter: str) -> Iterator[KnownCampaign]:
+    repository = Repository.around(folder)
+    if repository is None:
+        return
+    for path in repository.files:
+        place, _, name = path.rpartition("/")
+        parts = place.split("/")
+        if name == PLAN and len(parts) == 5 and parts[0] == "submissions":
+            if (parts[1], parts[3]) == (submitter, benchmark):
+                ledger = repository.read(f"{place}/{LEDGER}")
+                yield from _known(repository.read(path) or b"", ledger or b"")
+
+
+def _in_folder(folder: Path, pattern: str) -> Iterator[KnownCampaign]:
+    for ledger in sorted(folder.glob(f"{pattern}/{LEDGER}")):
         try:
-            entries, _ = chain.parse(ledger.read_bytes())
-            plan = json.loads((ledger.parent / "campaign.json").read_bytes())
-            opened = entries[0].data["campaign_sha256"]
-            yield KnownCampaign(
-                str(opened), str(plan["benchmark"]), bool(plan["practice"]), entries[-1].sha256
-            )
-        except (OSError, ValueError, KeyError, IndexError, TypeError):
+            yield from _known((ledger.parent / PLAN).read_bytes(), ledger.read_bytes())
+        except OSError:
             continue
+
+
+def _known(plan_bytes: bytes, ledger_bytes: bytes) -> Iterator[KnownCampaign]:
+    """The campaign of these two files, or nothing where they are not a campaign's."""
+    try:
+        entries, _ = chain.parse(ledger_bytes)
+        plan = json.loads(plan_bytes)
+        opened = entries[0].data["campaign_sha256"]
+        yield KnownCampaign(
+            str(opened), str(plan["benchmark"]), bool(plan["practice"]), entries[-1].sha256
+        )
+    except (ValueError, KeyError, IndexError, TypeError):
+        return

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fourmin.ledger.git import Repository, Write
+from fourmin.ledger.git import Repository, Step, Write
 
 BEACON_FILE = "rules/beacon"
 
@@ -27,6 +27,10 @@ class Landing:
     beacon: str | None
     stands: bool
     """Whether the branch still holds the plan."""
+    order: int
+    """How many commits of plans and beacons came before."""
+    time_ms: int
+    """When the commit was made, as it says."""
 
 
 class Landings:
@@ -36,11 +40,11 @@ class Landings:
         self._sha1 = len(repository.branch) == 40
         self._landed: dict[tuple[str, str], int] = {}
         self._present: dict[str, str] = {}
-        self._commits: list[str] = []
+        self._steps: list[Step] = []
         self._beacons: list[int] = []
         for step in repository.steps(BEACON_FILE, "**/campaign.json"):
-            number = len(self._commits)
-            self._commits.append(step.commit)
+            number = len(self._steps)
+            self._steps.append(step)
             if step.parents < 2 and _is_beacon(step.writes):
                 self._beacons.append(number)
             for write in step.writes:
@@ -55,9 +59,11 @@ class Landings:
             return None
         beacon = next((number for number in self._beacons if number > landed), None)
         return Landing(
-            self._commits[landed],
-            None if beacon is None else self._commits[beacon],
+            self._steps[landed].commit,
+            None if beacon is None else self._steps[beacon].commit,
             self._present[path] == blob,
+            landed,
+            self._steps[landed].time_ms,
         )
 
     def _blob(self, data: bytes) -> str:

@@ -27,6 +27,7 @@ from fourmin.ledger.campaign import (
     SUMMARY_FILE,
 )
 from fourmin.ledger.history import History, RunHistory
+from fourmin.ledger.landings import Landing
 from fourmin.log import keys
 from fourmin.log.reader import EventLog, read_log
 from fourmin.log.records import Record
@@ -200,6 +201,8 @@ class CampaignView:
     """Where it lies; None where the files come from elsewhere."""
     converted: tuple[str, ...] = ()
     """The files whose line ends git had converted; `files` has their bytes from before."""
+    landed: Landing | None = None
+    """How its plan came to the base branch, where that is looked at."""
 
     @classmethod
     def load(cls, folder: Path, path: str, contents: Contents) -> CampaignView:

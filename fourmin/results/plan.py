@@ -34,6 +34,10 @@ class Plan:
     """The campaign's folder. With submitter, system and benchmark its place among submissions."""
     nonce: str
     """128 random bits in hex: no two plans have one digest."""
+    chip: str
+    """Model of the chips that train: the accelerators, or on the CPU the processors."""
+    chips: int
+    """Their number, over all nodes."""
     system_digest: str
     package_digest: str
     package_commit: str | None = None
@@ -44,8 +48,8 @@ class Plan:
     configuration_digest: str
     earlier_campaigns: Sequence[EarlierCampaign]
     """Of the benchmark, those that count."""
-    practice_campaigns: int
-    """How many more were practice."""
+    practice_campaigns: Sequence[EarlierCampaign]
+    """Those that were practice."""
     created_ms: int
     practice_seed: int | None = None
     """In practice only: the seed of run 1, chosen instead of assigned."""
@@ -56,6 +60,11 @@ class Plan:
     def typed_configuration(self) -> Configuration:
         """The configuration. Raises FourminError where the file's is none."""
         return Configuration.from_json(self.configuration)
+
+    @property
+    def system_kind(self) -> tuple[str, int, Any]:
+        """What makes two systems of a submitter one: chip model, number of chips, nodes."""
+        return self.chip, self.chips, self.configuration.get("nodes")
 
     def to_json(self) -> dict[str, Any]:
         """The content of campaign.json."""
@@ -72,5 +81,6 @@ class Plan:
         Raises KeyError or TypeError for one that lacks what every plan has.
         """
         said = {field.name: content[field.name] for field in fields(cls) if field.name in content}
-        earlier = [EarlierCampaign(**one) for one in content["earlier_campaigns"]]
-        return cls(**said | {"earlier_campaigns": earlier})
+        for name in ("earlier_campaigns", "practice_campaigns"):
+            said[name] = [EarlierCampaign(**one) for one in content[name]]
+        return cls(**said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from fourmin.ledger.view import CampaignView
 from fourmin.results.plan import Plan
@@ -67,11 +67,12 @@ def earlier_campaign_missing(campaigns: Sequence[CampaignView]) -> Iterator[Prob
     known = _by_digest(campaigns)
     for campaign in known.values():
         named = () if campaign.plan is None else campaign.plan.earlier_campaigns
-        missing = sum(earlier.campaign not in known for earlier in named)
-        if missing:
+        shown = 1 + sum(earlier.campaign in known for earlier in named)
+        if shown <= len(named):
             yield Problem(
                 campaign.where("campaign.json"),
-                f"{missing} of {len(named)} earlier campaigns of this benchmark are not here",
+                f"{shown} of {len(named) + 1} campaigns of this benchmark that were known where "
+                "it was made are shown here",
             )
 
 
@@ -80,30 +81,50 @@ def earlier_campaign_unnamed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
     """A campaign does not name an earlier one of the same submitter and system.
 
     What it checks
-        Of two campaigns that count, of one benchmark, submitter and system digest, whether the
-        later names the earlier in `earlier_campaigns`.
+        Of two campaigns that count, of one benchmark, submitter, chip model, number of chips and
+        nodes, whether the later names the earlier in `earlier_campaigns`. With `--base` it is an
+        error where the earlier one was on the base branch when this one's plan came there, so
+        that everybody could know of it.
     Why it is bad
         Each was run as if the other did not exist. Of campaigns that do not know each other, one
         can be shown and the rest kept back.
     Example
         Two campaigns in two results folders, with the memory of the machine erased in between.
     How to put it right
-        Run all campaigns of a benchmark with one results folder. All of them are reported.
+        Run or register in an up-to-date checkout of the repository of submissions, and run all
+        campaigns of a benchmark with one results folder. All of them are reported.
     """
-
-    def of(plan: Plan) -> tuple[str, ...]:
-        return plan.benchmark, plan.submitter, plan.system_digest
-
     counted = _counted(campaigns)
+    by_system: dict[Hashable, list[tuple[CampaignView, Plan]]] = {}
     for campaign, plan in counted:
-        named = {earlier.campaign for earlier in plan.earlier_campaigns}
-        for other, theirs in counted:
-            older = theirs.created_ms < plan.created_ms
-            if older and of(theirs) == of(plan) and other.digest not in named:
-                yield Problem(
-                    campaign.where("campaign.json"),
-                    f"it does not name {other.path}, which is older",
-                )
+        by_system.setdefault((plan.benchmark, plan.submitter, plan.system_kind), []).append(
+            (campaign, plan)
+        )
+    for group in by_system.values():
+        for campaign, plan in group:
+            named = {earlier.campaign for earlier in plan.earlier_campaigns}
+            for other, theirs in group:
+                if other.digest in named or other is campaign:
+                    continue
+                if _landed_before(other, campaign):
+                    why = "which was on the base branch when this plan came there"
+                    yield Problem(
+                        campaign.where("campaign.json"),
+                        f"it does not name {other.path}, {why}",
+                        severity=ERROR,
+                    )
+                elif theirs.created_ms < plan.created_ms:
+                    yield Problem(
+                        campaign.where("campaign.json"),
+                        f"it does not name {other.path}, which is older",
+                    )
+
+
+def _landed_before(earlier: CampaignView, later: CampaignView) -> bool:
+    """Whether git knows that `earlier` was on the base branch before `later` came there."""
+    if earlier.landed is None:
+        return False
+    return later.landed is None or earlier.landed.order < later.landed.order
 
 
 @rule("RUN011", "run-in-two-campaigns", ERROR, TREE)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fourmin.ledger.git import Repository
-from fourmin.ledger.landings import BEACON_FILE, Landings
+from fourmin.ledger.landings import BEACON_FILE
 from fourmin.ledger.view import CampaignView
 from fourmin.rules.rule import CHANGE, ERROR, NOTE, Problem, rule
 
@@ -65,16 +65,13 @@ def registered_before_results(change: ChangeView) -> Iterator[Problem]:
     How to put it right
         Merge the registration first; run the campaign once the next beacon is there.
     """
-    claimed = {
-        path: (campaign, seeds)
-        for path, campaign in change.campaigns.items()
+    claimed = [
+        (campaign, seeds)
+        for campaign in change.campaigns.values()
         if (seeds := campaign.history.seeds) and seeds.data.get("registration") == "registered"
-    }
-    landings = Landings(change.repository) if claimed else None
-    for path, (campaign, seeds) in claimed.items():
-        assert landings is not None
-        plan = campaign.where("campaign.json")
-        landing = landings.of(f"{path}/campaign.json", campaign.files.get("campaign.json") or b"")
+    ]
+    for campaign, seeds in claimed:
+        plan, landing = campaign.where("campaign.json"), campaign.landed
         if landing is None:
             yield Problem(plan, "the base branch never held this plan: it was not registered")
         elif not landing.stands:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.ledger.campaign import CAMPAIGN_FILE
 from fourmin.ledger.git import Repository
+from fourmin.ledger.landings import Landings
 from fourmin.ledger.submission import SubmissionView
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.results import tree
@@ -65,9 +67,14 @@ def check(
         else:
             found = _check_target(target, views)
         findings += found
+    repository = None if base is None else Repository.open(Path(paths[0]), base)
+    if repository is not None:
+        landings = Landings(repository)
+        for path, view in views.items():
+            plan = view.files.get(CAMPAIGN_FILE) or b""
+            view.landed = landings.of(f"{repository.relative(path)}/{CAMPAIGN_FILE}", plan)
     findings += _apply(TREE, list(views.values()), "")
-    if base is not None:
-        repository = Repository.open(Path(paths[0]), base)
+    if repository is not None:
         findings += _check_change(repository, views)
         waivers = waivers_at(repository) if waivers is None else waivers
     findings = _waived(findings, views.values(), waivers)

@@ -16,6 +16,7 @@ from fourmin.rules import (
     ledger,
     package,
     plausibility,
+    registration,
     restarts,
     runs,
     schema,
@@ -27,7 +28,7 @@ from fourmin.rules.rule import GROUPS, Rule
 
 MODULES = (
     campaigns, changes, clock, convergence, data, evaluation, eventlog, hyperparameters, ledger,
-    package, plausibility, restarts, runs, schema, seeds, system,
+    package, plausibility, registration, restarts, runs, schema, seeds, system,
 )  # fmt: skip
 
 

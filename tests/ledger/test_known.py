@@ -27,8 +27,8 @@ def test_campaigns_of_the_folder_by_digest(tmp_path: Path) -> None:
     results = tmp_path / "results"
     made = [make_campaign(results, submitter=name) for name in "abc"]
     expected = sorted((_known(folder) for folder in made), key=lambda known: known.campaign)
-    assert earlier_campaigns(results, "digits") == expected
-    assert earlier_campaigns(results, "resnet50") == []
+    assert earlier_campaigns(results, "digits", "self") == expected
+    assert earlier_campaigns(results, "resnet50", "self") == []
 
 
 def test_a_deleted_campaign_is_remembered(tmp_path: Path) -> None:
@@ -37,24 +37,24 @@ def test_a_deleted_campaign_is_remembered(tmp_path: Path) -> None:
     known = _known(folder)
     Campaign(folder).remember()
     shutil.rmtree(folder)
-    assert earlier_campaigns(results, "digits") == [known]
+    assert earlier_campaigns(results, "digits", "self") == [known]
 
 
 def test_the_folder_tells_a_later_head_than_the_memory(tmp_path: Path) -> None:
     folder = make_campaign(tmp_path / "results")
     now = _known(folder)
     remember(KnownCampaign(now.campaign, "digits", False, "0" * 64))
-    assert earlier_campaigns(tmp_path / "results", "digits") == [now]
+    assert earlier_campaigns(tmp_path / "results", "digits", "self") == [now]
 
 
 def test_practice_is_counted_apart(tmp_path: Path) -> None:
     results = tmp_path / "results"
     make_campaign(results, practice=True, runs=1)
     make_campaign(results)
-    known = earlier_campaigns(results, "digits")
+    known = earlier_campaigns(results, "digits", "self")
     folder = make_campaign(results, earlier=tuple(known), submitter="later")
     plan = Campaign(folder).plan
-    assert plan.practice_campaigns == 1
+    assert len(plan.practice_campaigns) == 1
     counted = [(k.campaign, k.head) for k in known if not k.practice]
     assert [(one.campaign, one.head) for one in plan.earlier_campaigns] == counted
 
@@ -67,7 +67,7 @@ def test_nonsense_is_passed_over(tmp_path: Path, state: Path) -> None:
     broken.mkdir(parents=True)
     (broken / "ledger.jsonl").write_bytes(b"junk\n")
     (broken / "campaign.json").write_bytes(b"{}")
-    assert earlier_campaigns(tmp_path / "results", "digits") == [
+    assert earlier_campaigns(tmp_path / "results", "digits", "self") == [
         KnownCampaign("a", "digits", False, "b")
     ]
 
@@ -78,4 +78,4 @@ def test_a_state_folder_that_cannot_be_written_is_no_obstacle(
     (tmp_path / "file").write_text("x")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     remember(KnownCampaign("a", "digits", False, "b"))
-    assert earlier_campaigns(tmp_path / "nothing", "digits") == []
+    assert earlier_campaigns(tmp_path / "nothing", "digits", "self") == []

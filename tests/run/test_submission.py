@@ -105,7 +105,7 @@ def test_a_plan_that_was_changed_after_the_merge_gets_no_seeds(registered: Path)
     git(repository, "add", "-A")
     git(repository, "commit", "-qm", "a plan")
     plan = registered / "campaign.json"
-    changed = plan.read_bytes().replace(b'"practice_campaigns": 0', b'"practice_campaigns": 1')
+    changed = plan.read_bytes().replace(b'"created_ms": ', b'"created_ms": 1')
     assert changed != plan.read_bytes()
     plan.write_bytes(changed)
     with pytest.raises(FourminError, match="broken"):

@@ -23,6 +23,7 @@ from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import load_preset
+from fourmin.results.chips import chips_of
 from fourmin.results.plan import EarlierCampaign, Plan
 from fourmin.results.run_result import RunFacts
 from fourmin.results.summary import summarize
@@ -105,7 +106,7 @@ class Story:
     aborted: Collection[int] = ()
     """Runs whose worker dies in the second epoch."""
     retried: Collection[int] = ()
-    """Runs whose first attempt ends before its start."""
+    """Runs of which an attempt ends before its start, each as often as it is named."""
     killed_in: int | None = None
     """The run in which everything is killed: nothing is written after its second epoch began."""
     restarts: Collection[Sequence[int]] = ()
@@ -198,7 +199,7 @@ def _plan(story: Story, created_ms: int = CREATED_MS) -> Plan:
         known if isinstance(known, KnownCampaign) else KnownCampaign(*known)
         for known in story.earlier
     ]
-    counted = [EarlierCampaign(one.campaign, one.head) for one in earlier if not one.practice]
+    chip, chips = chips_of(configuration.to_json(), story.system["hardware"])
     return Plan(
         ruleset=ruleset.version,
         benchmark=story.benchmark,
@@ -211,13 +212,15 @@ def _plan(story: Story, created_ms: int = CREATED_MS) -> Plan:
         system=story.system_name,
         name=_name(story, configuration.preset, created_ms),
         nonce=story.nonce,
+        chip=chip,
+        chips=chips or 1,
         system_digest=system_digest(story.system),
         package_digest=sha256_hex(b"package"),
         dataset=dataset | dict(story.dataset),
         configuration=configuration.to_json(),
         configuration_digest=configuration.digest(),
-        earlier_campaigns=counted,
-        practice_campaigns=len(earlier) - len(counted),
+        earlier_campaigns=[EarlierCampaign(k.campaign, k.head) for k in earlier if not k.practice],
+        practice_campaigns=[EarlierCampaign(k.campaign, k.head) for k in earlier if k.practice],
         created_ms=created_ms,
     )
 
@@ -233,7 +236,7 @@ def _tell(campaign: Campaign, story: Story, clock: Clock) -> bool:
     for slot in campaign.slots():
         clock.pass_ms(2)
         attempt = campaign.intend(slot)
-        if slot.run in story.retried:
+        for _ in range(list(story.retried).count(slot.run)):
             with _log(campaign, slot, clock) as log:
                 _begin(log, campaign, slot, attempt, story)
             slot.attempts += 1

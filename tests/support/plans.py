@@ -13,8 +13,9 @@ def make_plan(**changes: Any) -> Plan:
         "ruleset": "1.0", "benchmark": "resnet50", "division": "closed", "practice": False,
         "preset": "resnet50-64k", "settings": [], "runs": 5, "submitter": "self",
         "system": "8xH100", "name": "resnet50-64k-20231114T221320Z-1a2b3c", "nonce": "d" * 32,
-        "system_digest": "a" * 64, "package_digest": "b" * 64, "dataset": {},
+        "chip": "ACME A1000",
+        "chips": 8, "system_digest": "a" * 64, "package_digest": "b" * 64, "dataset": {},
         "configuration": {"global_batch_size": 3264}, "configuration_digest": "c" * 64,
-        "earlier_campaigns": [], "practice_campaigns": 0, "created_ms": 1_700_000_000_000,
+        "earlier_campaigns": [], "practice_campaigns": [], "created_ms": 1_700_000_000_000,
     }  # fmt: skip
     return Plan(**fields | changes)

@@ -1,0 +1,28 @@
+"""The chips that train: accelerators, or on the CPU the processors in their sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fourmin.base.values import mapping
+
+
+def chips_of(
+    configuration: Mapping[str, Any], hardware: Mapping[str, Any]
+) -> tuple[str, int | None]:
+    """Model and number, over all nodes, by a configuration and the hardware of one node.
+
+    Where a machine has several models, all are named. A value that is missing, or none that a
+    capture gives, makes the model empty or the number None.
+    """
+    if configuration.get("device") == "cuda":
+        kinds = hardware.get("accelerators")
+        models = {str(mapping(one).get("model")) for one in kinds} if isinstance(kinds, list) else ()
+        model, of_a_node = ", ".join(sorted(models)), configuration.get("procs_per_node")
+    else:
+        processor = mapping(hardware.get("processor"))
+        model, of_a_node = str(processor.get("model") or ""), processor.get("sockets")
+    nodes = configuration.get("nodes")
+    both = isinstance(nodes, int) and isinstance(of_a_node, int)
+    return model, nodes * of_a_node if both else None
