@@ -34,6 +34,16 @@ def report(
             help="Two results, by path or a folder's name: do they differ, and in what?",
         ),
     ] = None,
+    slower: Annotated[
+        float | None,
+        typer.Option(
+            "--fail-if-slower",
+            metavar="P",
+            min=0,
+            help="With --compare: exit with 1 where B takes more than P percent longer than A, and "
+            "the runs show that it is not by chance.",
+        ),
+    ] = None,
     beside: Annotated[
         list[str] | None,
         typer.Option("--with", metavar="published", help="Show what others published, too."),
@@ -45,7 +55,7 @@ def report(
 ) -> None:
     """Compare benchmark results: every run, the spread, and what the checks found.
 
-    An invalid result is shown as such; the exit code is 0 all the same.
+    An invalid result is shown as such; the exit code is 0 all the same, but for --fail-if-slower.
     """
     import sys
 
@@ -60,7 +70,7 @@ def report(
     from fourmin.report.collect import collect, collect_all
     from fourmin.report.model import PUBLISHED, Comparison
     from fourmin.report.prices import load_prices
-    from fourmin.report.side_by_side import put_side_by_side
+    from fourmin.report.side_by_side import is_slower, put_side_by_side
     from fourmin.ruleset import CURRENT
 
     for name in beside or ():
@@ -79,8 +89,15 @@ def report(
         # Where both are paths nothing else needs to be read; a name is looked for in the others.
         places = [*named, *(() if len(named) == len(pair) else paths or usual)]
         found = collect_all(places, published=bool(beside), prices=prices)
-        content: str | bytes = render_pair(put_side_by_side(CURRENT, found, *pair))
+        compared = put_side_by_side(CURRENT, found, *pair)
+        failed = slower is not None and is_slower(compared, slower)
+        content: str | bytes = render_pair(compared)
     else:
+        failed = False
+        if slower is not None:
+            raise FourminError(
+                "--fail-if-slower needs --compare", next_step="name the two results: --compare A B"
+            )
         if not paths and not usual and not beside:
             raise FourminError(
                 "nothing to report on",
@@ -104,3 +121,6 @@ def report(
         raise FourminError("a terminal shows no pictures", next_step="name a file with --output")
     else:
         sys.stdout.buffer.write(content)
+    if failed:
+        sys.stderr.write(f"B takes more than {slower:g}% longer than A\n")
+        raise typer.Exit(1)

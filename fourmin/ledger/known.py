@@ -88,10 +88,9 @@ def _on_the_base(folder: Path, benchmark: str, submitter: str) -> Iterator[Known
     for path in repository.files:
         place, _, name = path.rpartition("/")
         parts = place.split("/")
-        if name == PLAN and len(parts) == 5 and parts[0] == "submissions":
-            if (parts[1], parts[3]) == (submitter, benchmark):
-                ledger = repository.read(f"{place}/{LEDGER}")
-                yield from _known(repository.read(path) or b"", ledger or b"")
+        if name == PLAN and parts[:2] == ["submissions", submitter] and parts[3:-1] == [benchmark]:
+            ledger = repository.read(f"{place}/{LEDGER}")
+            yield from _known(repository.read(path) or b"", ledger or b"")
 
 
 def _in_folder(folder: Path, pattern: str) -> Iterator[KnownCampaign]:

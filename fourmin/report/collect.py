@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from fourmin.ledger.campaign import CAMPAIGN_FILE
+from fourmin.ledger.git import Landing, Repository
 from fourmin.report.foreign import foreign_result
 from fourmin.report.group import compare
 from fourmin.report.model import Comparison, Result
@@ -51,7 +54,27 @@ def _results(paths: Sequence[Path]) -> Iterator[Result]:
     foreign = [target for target in targets if target.kind in tree.FOREIGN_KINDS]
     yield from (result for result in in_processes(_foreign, foreign) if result is not None)
     campaigns = [load_campaign(t.folder, t.path) for t in targets if t.kind == tree.CAMPAIGN]
-    yield from map(campaign_result, campaigns, check_campaigns(campaigns))
+    repositories = list(_repositories(paths))
+    now_ms = time.time_ns() // 1_000_000
+    for campaign, verdict in zip(campaigns, check_campaigns(campaigns), strict=True):
+        landed = next(filter(None, (_landing(one, campaign.path) for one in repositories)), None)
+        yield campaign_result(campaign, verdict, now_ms, landed)
+
+
+def _repositories(paths: Sequence[Path]) -> Iterator[Repository]:
+    """The repositories around the paths, each once."""
+    roots: list[Path] = []
+    for path in paths:
+        inside = path.resolve()
+        if not any(inside.is_relative_to(root) for root in roots):
+            repository = Repository.around(inside)
+            if repository is not None:
+                roots.append(repository.root.resolve())
+                yield repository
+
+
+def _landing(repository: Repository, path: str) -> Landing | None:
+    return repository.landings.get(f"{repository.relative(path)}/{CAMPAIGN_FILE}")
 
 
 def _foreign(target: tree.Target) -> Result | None:

@@ -12,7 +12,7 @@ from typing import Any
 from fourmin.base.text import printable
 from fourmin.report import wording
 from fourmin.report.model import Result
-from fourmin.report.wording import NONE, duration, number
+from fourmin.report.wording import NONE, NOT_SCALED, duration, number
 from fourmin.rules.rule import FOURMIN
 
 Say = Callable[[Result], str]
@@ -42,6 +42,8 @@ class Column:
     kind: str = "number"
     """What `sort` gives: number or text."""
     on_page: Say | None = None
+    wide: bool = False
+    """Whether a narrow terminal says it beside the table instead."""
 
 
 def filled(
@@ -49,12 +51,17 @@ def filled(
 ) -> tuple[list[Column], list[tuple[str, ...]]]:
     """The columns that say something of any of these results, and a row of them for each."""
     said = [(column, [column.say(result) for result in results]) for column in columns]
-    shown = [(column, texts) for column, texts in said if set(texts) != {NONE}]
+    shown = [(column, texts) for column, texts in said if not set(texts) <= {NONE, NOT_SCALED}]
     return [column for column, _ in shown], list(zip(*(texts for _, texts in shown), strict=True))
 
 
 def _figure(
-    name: str, attribute: str, form: str, more: Say = lambda result: "", on_page: Say | None = None
+    name: str,
+    attribute: str,
+    form: str,
+    more: Say = lambda result: "",
+    on_page: Say | None = None,
+    wide: bool = False,
 ) -> Column:
     """A number of the result with its format."""
 
@@ -63,7 +70,7 @@ def _figure(
         return found
 
     return Column(
-        name, lambda r: number(value(r), form), _RIGHT, name, more, value, on_page=on_page
+        name, lambda r: number(value(r), form), _RIGHT, name, more, value, "number", on_page, wide
     )
 
 
@@ -82,36 +89,44 @@ def _reference(result: Result) -> str:
     return "" if point is None else f"RCP {point.mean:.1f}, min {point.minimum:.1f}"
 
 
-def _own(result: Result, value: object) -> str:
-    """What only this project's own results have: other benchmarks have no ledger."""
-    return printable(value) if result.source == FOURMIN else NONE
+def _as_run(result: Result) -> str:
+    """Below the time that is compared: whether it was scaled, and the interval."""
+    if result.minutes is None:
+        return ""
+    told = [f"{duration(result.minutes)} as run"] if result.scaled else [wording.NOT_SCALED]
+    if result.ci95 is not None:
+        told.append(wording.interval(result))
+    return ", ".join(told)
 
 
 COLUMNS = (
+    Column("#", lambda r: number(r.rank, "d"), _RIGHT),
     Column("submitter", lambda r: printable(r.submitter), _NAME),
     Column("system", lambda r: printable(r.system), _NAME, "submitter and system",
            lambda r: printable(r.submitter),
            lambda r: f"{printable(r.submitter)} {printable(r.system)}".casefold(), "text"),
+    Column("", lambda r: number(r.rank, "d"), {}, "rank", sort=lambda r: r.rank),
     _figure("chips", "chips", "d", lambda r: printable(r.chip), lambda r: number(r.chips, ",d")),
     _figure("batch", "global_batch_size", ",d"),
+    Column("scaled", wording.scaled, {**_RIGHT, **_UNBROKEN}),
     Column("time", lambda r: duration(r.minutes), {**_RIGHT, **_UNBROKEN}, "time to train",
-           lambda r: "" if r.ci95 is None else wording.interval(r), lambda r: r.minutes),
-    Column("95% interval", wording.interval, _UNBROKEN),
+           _as_run, lambda r: r.compared_minutes, on_page=lambda r: duration(r.compared_minutes)),
     Column("", lambda r: f"{len(_converged(r))} of {len(r.runs)}" if r.verified else "reported",
            {}, "runs converged", _spread, lambda r: len(_converged(r)) if r.verified else None),
-    _figure("CV", "cv", ".1%"),
+    _figure("CV", "cv", ".1%", wide=True),
     Column("epochs/RCP", wording.epochs, {**_RIGHT, **_UNBROKEN}, "epochs", _reference,
-           lambda r: r.epochs_mean, on_page=lambda r: number(r.epochs_mean, ".1f")),
-    _figure("images/s", "images_per_second", ",.0f"),
+           lambda r: r.epochs_mean, on_page=lambda r: number(r.epochs_mean, ".1f"), wide=True),
+    _figure("images/s", "images_per_second", ",.0f", wide=True),
     _figure("scaling", "scaling_efficiency", ".1%",
-            lambda r: "" if r.baseline is None else f"against {r.baseline.chips:,d}"),
+            lambda r: "" if r.baseline is None else f"against {r.baseline.chips:,d}", wide=True),
     Column("", lambda r: printable(r.round) or NONE, {}, "round", lambda r: printable(r.source),
            lambda r: printable(f"{r.source} {r.round}"), "text"),
-    Column("", lambda r: _own(r, r.registration), {}, "registered",
-           sort=lambda r: printable(r.registration), kind="text"),
-    Column("", lambda r: _own(r, r.campaigns), {}, "campaigns", sort=lambda r: r.campaigns),
+    Column("", lambda r: number(r.standing.campaigns, "d") if r.source == FOURMIN else NONE, {},
+           "campaigns", lambda r: wording.campaigns(r).partition(", ")[2],
+           lambda r: r.standing.campaigns),
+    Column("", wording.evidence, {}, "evidence", sort=wording.evidence, kind="text"),
     Column("checked", wording.verdict, {}, "checked", wording.checks,
-           lambda r: int(not r.valid) if r.verified else 2, on_page=wording.short_verdict),
+           lambda r: r.level if r.verified else 4, on_page=wording.short_verdict),
 )  # fmt: skip
 
 TEXT = tuple(column for column in COLUMNS if column.name)
@@ -120,7 +135,9 @@ PAGE = tuple(column for column in COLUMNS if column.page)
 """Those of the page."""
 
 DETAILS = (
+    Column("not checked", wording.not_checked),
     Column("runs", wording.run_times),
+    Column("95% interval", wording.interval),
     Column("accuracy", lambda r: number(r.quality, ".4f")),
     Column("RCP", wording.reference_point),
     Column("scaling", wording.scaling),
@@ -130,8 +147,8 @@ DETAILS = (
     ),
     Column("energy", wording.energy),
     Column("cost", wording.cost),
-    Column("registration", lambda r: printable(r.registration) if r.verified else NONE),
-    Column("campaigns", lambda r: str(r.campaigns) if r.verified else NONE),
+    Column("evidence", wording.evidence),
+    Column("campaigns", wording.campaigns),
     Column("findings", wording.findings),
     Column("from", lambda r: printable(r.citation) or NONE),
     Column("path", lambda r: printable(r.path)),

@@ -15,7 +15,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
 
 
 def render(comparison: Comparison) -> str:
-    """The results that count, then failed and practice campaigns, as RFC 4180 asks."""
+    """The results that count, then failed, pending and practice campaigns, as RFC 4180 asks."""
     return _text(_FIELDS, (_row(kind, result) for kind, result in _all(comparison)))
 
 
@@ -27,6 +27,8 @@ def render_pair(pair: SideBySide) -> str:
         for name, values in (
             ("path", (pair.a.path, pair.b.path)),
             ("minutes", (pair.a.minutes, pair.b.minutes)),
+            ("scaled_minutes", (pair.a.scaled_minutes, pair.b.scaled_minutes)),
+            ("status", (pair.a.status, pair.b.status)),
         )
     ]
     rows += [{"area": "not comparable", "name": reason} for reason in pair.obstacles]
@@ -47,7 +49,10 @@ _FIELDS = (
     "scaling_efficiency", "scaling_baseline", "exposed_ms", "energy_joules", "energy_method",
     "energy_scope", "cost", "cost_currency", "cost_per_hour", "cost_source", "cost_date",
     "campaigns", "waivers", "findings", "valid", "verified", "registration", "state", "dataset",
-    "clock", "round", "citation", "run_minutes", "run_statuses",
+    "clock", "round", "citation", "run_minutes", "run_statuses", "status", "unchecked", "evidence",
+    "rank", "ranked", "scaled", "nodes", "batches", "campaigns_at_batch", "failed_campaigns",
+    "pending_campaigns", "known_campaigns", "shown_campaigns", "practice_campaigns",
+    "attempts_before_start",
 )  # fmt: skip
 
 
@@ -55,6 +60,7 @@ def _all(comparison: Comparison) -> list[tuple[str, Result]]:
     return [
         *(("result", result) for result in comparison.results),
         *(("failed", result) for result in comparison.failed),
+        *(("pending", result) for result in comparison.pending),
         *(("practice", result) for result in comparison.practice),
     ]
 
@@ -69,6 +75,8 @@ def _row(kind: str, result: Result) -> dict[str, Any]:
         ci95_low=low,
         ci95_high=high,
         waivers=" ".join(result.verdict.waivers),
+        unchecked=" ".join(result.verdict.unchecked),
+        evidence="; ".join(result.evidence),
         run_minutes=" ".join("" if r.minutes is None else repr(r.minutes) for r in result.runs),
         run_statuses=" ".join(run.facts.status for run in result.runs),
         cost=values.get("cost_amount"),

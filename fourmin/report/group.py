@@ -1,50 +1,141 @@
-"""Which results count: of each group of campaigns the median one, sorted for the tables.
+"""Which results count: of each group of campaigns the median one, sorted and ranked.
 
-Every campaign counts. Those of one submitter, system, benchmark and global batch are one group,
-and its result is the median campaign (of an even number the slower middle one), in which one
-that was abandoned, never closed or has no result counts as failed. Practice campaigns never
-count and are listed apart.
+Every campaign counts. A group is those of one submitter, chip model, number of chips and nodes,
+benchmark, ruleset, division and kind of registration. Each batch of it has a row of its own, which
+is its median campaign (of an even number the slower middle one), in which one that is invalid, was
+abandoned, never closed or has no result counts as failed. Of several batches one is the submitter's
+row in a ranking: that which the first plan on the base branch names; otherwise the slowest.
+Practice campaigns never count, and those that are not closed yet do not count yet.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from fourmin.report.model import Comparison, Result
+from fourmin.report.model import SELF, Comparison, Result, Standing
 from fourmin.report.scaling import with_baselines
+from fourmin.rules.verdict import INVALID
+
+Order = tuple[int, float, str]
 
 
 def compare(ruleset: str, results: Iterable[Result]) -> Comparison:
-    """Group campaigns, choose the median of each group, and sort by benchmark and minutes.
-
-    A campaign that lies in two places (the same `identity`) counts once, where it comes first.
-    """
-    unique: dict[Hashable, Result] = {}
-    for result in results:
-        unique.setdefault(result.identity, result)
+    """Group campaigns, choose the median of each batch, rank them, and sort for the tables."""
+    unique = _each_once(results)
     groups: dict[Hashable, list[Result]] = {}
-    for result in unique.values():
+    for result in unique:
         if not result.practice:
             groups.setdefault(result.group, []).append(result)
-    chosen = with_baselines([_median(group) for group in groups.values()])
+    here = {result.identity for result in unique}
+    counted = [result for result in unique if not (result.practice or result.pending)]
+    rows = [row for group in groups.values() for row in _rows(group, here)]
     return Comparison(
         ruleset=ruleset,
-        results=tuple(sorted(chosen, key=_rank)),
-        failed=tuple(sorted((r for g in groups.values() for r in g if r.failed), key=_rank)),
-        practice=tuple(sorted((r for r in unique.values() if r.practice), key=_rank)),
+        results=tuple(_with_ranks(sorted(with_baselines(rows, counted), key=_in_tables))),
+        failed=_sorted(result for result in counted if result.failed),
+        pending=_sorted(r for r in unique if r.pending and not r.practice),
+        practice=_sorted(result for result in unique if result.practice),
     )
 
 
-def _median(group: list[Result]) -> Result:
-    ordered = sorted(group, key=_rank)
-    chosen = ordered[len(ordered) // 2]
-    if chosen.failed:
-        chosen = replace(chosen, minutes=None, scaled_minutes=None)
-    return replace(chosen, campaigns=len(ordered))
+def _each_once(results: Iterable[Result]) -> list[Result]:
+    """A campaign that lies in two places counts once: as the valid one with the longest ledger."""
+    best: dict[Hashable, Result] = {}
+    for result in results:
+        known = best.setdefault(result.identity, result)
+        if _copy_order(result) < _copy_order(known):
+            best[result.identity] = result
+    return list(best.values())
 
 
-def _rank(result: Result) -> tuple[tuple[str, str, str, str, float], float, str]:
-    minutes = math.inf if result.failed or result.minutes is None else result.minutes
-    return result.comparable, minutes, result.path
+def _copy_order(result: Result) -> tuple[bool, int, bool, str]:
+    submitted = "submissions" in result.path.split("/")
+    return result.status == INVALID, -len(result.ledger), not submitted, result.path
+
+
+def _rows(group: Sequence[Result], here: set[Hashable]) -> Iterator[Result]:
+    """The median campaign of each batch, with its standing in the group."""
+    counted = [result for result in group if not result.pending]
+    by_batch: dict[int | None, list[Result]] = {}
+    for result in counted:
+        by_batch.setdefault(result.global_batch_size, []).append(result)
+    medians = {batch: _median(campaigns) for batch, campaigns in by_batch.items()}
+    ranked = _ranked_batch(group, medians) if medians else None
+    known = {result.identity for result in group}
+    for result in group:
+        known |= result.planned.earlier if result.planned else set()
+    for batch, chosen in medians.items():
+        plans = [result.planned for result in by_batch[batch] if result.planned]
+        yield replace(
+            chosen,
+            standing=Standing(
+                campaigns=len(counted),
+                failed=sum(result.failed for result in counted),
+                pending=len(group) - len(counted),
+                batches=len(medians),
+                at_batch=len(by_batch[batch]),
+                known=len(known),
+                shown=len(known & here),
+                practice=max((plan.practice for plan in plans), default=0),
+                retries=sum(plan.retries for plan in plans),
+                ranked=batch == ranked,
+            ),
+        )
+
+
+def _median(campaigns: Sequence[Result]) -> Result:
+    return sorted(campaigns, key=_slower)[len(campaigns) // 2]
+
+
+def _slower(result: Result) -> Order:
+    """By time, those that failed last; the same for a campaign wherever it lies."""
+    minutes = result.compared_minutes
+    return int(result.failed), math.inf if minutes is None else minutes, str(result.identity)
+
+
+def _ranked_batch(group: Sequence[Result], medians: dict[int | None, Result]) -> int | None:
+    """The batch that is the submitter's row in a ranking."""
+    named = _named_batch(group)
+    return named if named in medians else max(medians, key=lambda batch: _slower(medians[batch]))
+
+
+def _named_batch(group: Sequence[Result]) -> int | None:
+    """What the first plan on the base branch names; None where several came first and differ.
+
+    A campaign that registered itself comes there with its results, so it names none.
+    """
+    landed = [
+        (result.planned.landed.order, result.planned.ranked_batch)
+        for result in group
+        if result.planned and result.planned.landed and result.registration != SELF
+    ]
+    first = min((order for order, _ in landed), default=None)
+    names = {batch for order, batch in landed if order == first}
+    return names.pop() if len(names) == 1 else None
+
+
+def _with_ranks(rows: Sequence[Result]) -> Iterator[Result]:
+    """Sorted rows with the places of those that have one; equal times share a place."""
+    seen: Counter[Hashable] = Counter()
+    place: dict[Hashable, tuple[float | None, int]] = {}
+    for row in rows:
+        if not (row.valid and row.standing.ranked and not row.failed):
+            yield row
+            continue
+        seen[row.comparable] += 1
+        last, rank = place.get(row.comparable, (None, 0))
+        if row.compared_minutes != last:
+            rank = seen[row.comparable]
+        place[row.comparable] = row.compared_minutes, rank
+        yield replace(row, rank=rank)
+
+
+def _sorted(results: Iterable[Result]) -> tuple[Result, ...]:
+    return tuple(sorted(results, key=_in_tables))
+
+
+def _in_tables(result: Result) -> tuple[tuple[str, str, str, str, float], int, Order]:
+    return result.comparable, result.level, _slower(result)

@@ -10,12 +10,13 @@ from fourmin.report.side_by_side import SideBySide
 
 
 def render(comparison: Comparison) -> str:
-    """The whole comparison; failed and practice campaigns stand beside the results."""
+    """The whole comparison; failed, pending and practice campaigns stand beside the results."""
     return _text(
         {
             "ruleset": comparison.ruleset,
             "results": [result.to_json() for result in comparison.results],
             "failed": [result.to_json() for result in comparison.failed],
+            "pending": [result.to_json() for result in comparison.pending],
             "practice": [result.to_json() for result in comparison.practice],
         }
     )

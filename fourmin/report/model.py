@@ -10,16 +10,29 @@ from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fourmin.base.text import how_many
 from fourmin.ledger.chain import Entry
+from fourmin.ledger.git import Landing
 from fourmin.report.prices import Price
 from fourmin.results.rcp import Convergence
 from fourmin.results.run_result import RunFacts
 from fourmin.results.scoring import counted
 from fourmin.results.statistics import known_mean, mean
-from fourmin.rules.verdict import VALID, Verdict
+from fourmin.rules.rule import FOURMIN
+from fourmin.rules.verdict import INVALID, UNCHECKED, VALID, Verdict
 
 PUBLISHED = "published"
 """The source of results that others reported and nobody checked here."""
+NOT_JUDGED = "not-judged"
+"""The status of such a result."""
+CLOSED, PENDING = "closed", "pending"
+SELF, CLAIMED, REGISTERED = "self", "claimed", "registered"
+"""How a campaign was registered: by itself; in a repository, as it says; as git proves."""
+REGISTRATIONS = {
+    SELF: "self-registered",
+    CLAIMED: "claims registration",
+    REGISTERED: "registered",
+}
 _UNKNOWN = Convergence(None, None)
 
 
@@ -88,11 +101,49 @@ class Baseline:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What a campaign's plan and ledger say beside its runs."""
+
+    landed: Landing | None
+    """How the plan came to the base branch, where that is known."""
+    ranked_batch: int | None
+    earlier: frozenset[str]
+    """Digests of the campaigns that count and were known when this one was registered."""
+    practice: int
+    """How many practice campaigns were known then."""
+    retries: int
+    """Attempts of its runs that ended before run_start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """A result among the campaigns of its group: see `fourmin.report.group`."""
+
+    campaigns: int = 1
+    """Those that count, at every batch; `failed` of them have no result."""
+    failed: int = 0
+    pending: int = 0
+    """How many more are not closed yet."""
+    batches: int = 1
+    at_batch: int = 1
+    """How many of the campaigns this one is the median of."""
+    known: int = 1
+    """Campaigns of the benchmark that were known where those of the group were made."""
+    shown: int = 1
+    """How many of those are here."""
+    practice: int = 0
+    retries: int = 0
+    ranked: bool = True
+    """Whether this batch is the submitter's row in a ranking."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """One campaign, one run set of another benchmark's format, or one published result.
 
     `minutes` is the benchmark result and None where the runs give none; `state` says whether the
-    campaign is closed, unfinished or abandoned; `group` tells which campaigns count together.
+    campaign is closed, pending, unfinished or abandoned; `group` tells which campaigns count
+    together.
     """
 
     source: str
@@ -114,10 +165,14 @@ class Result:
     cv: float | None = None
     epochs_mean: float | None = None
     images_per_second: float | None = None
-    state: str = "closed"
+    state: str = CLOSED
     practice: bool = False
     registration: str = "none"
-    campaigns: int = 1
+    planned: Planned | None = None
+    standing: Standing = Standing()
+    rank: int | None = None
+    """The place in its table, from 1; None where it has none."""
+    nodes: int | None = None
     dataset: str = ""
     clock: str = "fourmin"
     """Which rule starts and stops the clock."""
@@ -150,9 +205,42 @@ class Result:
         return self.benchmark, self.division, self.dataset, self.clock, target
 
     @property
+    def pending(self) -> bool:
+        return self.state == PENDING
+
+    @property
     def failed(self) -> bool:
         """Whether this campaign counts as failed in its group."""
-        return self.minutes is None or self.state != "closed"
+        invalid = self.source == FOURMIN and self.status == INVALID
+        return not self.pending and (self.minutes is None or self.state != CLOSED or invalid)
+
+    @property
+    def scaled(self) -> bool:
+        """Whether there was a reference point to scale the time by."""
+        return None not in (self.scaled_minutes, self.convergence.epochs) and (
+            self.convergence.reference is not None
+        )
+
+    @property
+    def compared_minutes(self) -> float | None:
+        """The time that ranks, medians and comparisons go by: the scaled one where there is one."""
+        return self.minutes if self.scaled_minutes is None else self.scaled_minutes
+
+    @property
+    def factor(self) -> float:
+        """What a time of a run is multiplied by to be compared."""
+        if not self.minutes or self.scaled_minutes is None:
+            return 1.0
+        return self.scaled_minutes / self.minutes
+
+    @property
+    def level(self) -> int:
+        """What stands below what in a table: valid, unchecked, without a time, invalid."""
+        if self.status == INVALID:
+            return 3
+        if self.minutes is None:
+            return 2
+        return int(self.status == UNCHECKED)
 
     @property
     def verified(self) -> bool:
@@ -160,9 +248,35 @@ class Result:
         return self.source != PUBLISHED
 
     @property
+    def status(self) -> str:
+        return self.verdict.status if self.verified else NOT_JUDGED
+
+    @property
     def valid(self) -> bool:
         """Whether it was checked here, in all that is required, and nothing makes it invalid."""
-        return self.verified and self.verdict.status == VALID
+        return self.status == VALID
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """What the result stands on, and what speaks against it, in short words."""
+        if not self.verified:
+            return ("reported",)
+        words = []
+        if self.registration in REGISTRATIONS:
+            words.append(REGISTRATIONS[self.registration])
+        if self.registration == SELF:
+            # Nothing else tells of campaigns that were made before.
+            words.append("memory of the machine")
+        if self.minutes is not None:
+            words.append("reference point" if self.scaled else "no reference point")
+        of = self.standing
+        if of.shown < of.known:
+            words.append(f"{of.shown} of {of.known} shown")
+        if of.practice:
+            words.append(how_many(of.practice, "practice campaign"))
+        if of.retries:
+            words.append(how_many(of.retries, "attempt") + " before a start")
+        return tuple(words)
 
     @property
     def quality(self) -> float | None:
@@ -213,8 +327,9 @@ class Result:
             "ci95": None if self.ci95 is None else list(self.ci95),
             "waivers": list(self.verdict.waivers),
             "findings": len(self.verdict.findings),
-            "status": self.verdict.status,
             "unchecked": list(self.verdict.unchecked),
+            "evidence": list(self.evidence),
+            **{name: getattr(self.standing, key) for name, key in _STANDING.items()},
             "rcp": point
             and {
                 "epochs": self.convergence.epochs,
@@ -230,22 +345,42 @@ class Result:
         return {name: made[name] if name in made else getattr(self, name) for name in _KEYS}
 
 
+_STANDING = {
+    "campaigns": "campaigns", "ranked": "ranked", "batches": "batches",
+    "campaigns_at_batch": "at_batch", "failed_campaigns": "failed",
+    "pending_campaigns": "pending", "known_campaigns": "known", "shown_campaigns": "shown",
+    "practice_campaigns": "practice", "attempts_before_start": "retries",
+}  # fmt: skip
+"""Keys in JSON of what a group says of a result."""
 _KEYS = (
     "source", "path", "submitter", "system", "benchmark", "division", "chips", "global_batch_size",
     "quality_target", "runs", "minutes", "scaled_minutes", "ci95", "cv", "epochs_mean",
     "images_per_second", "scaling_efficiency", "campaigns", "waivers", "findings", "valid",
     "registration", "dataset", "clock", "state", "practice", "round", "chip", "quality", "rcp",
     "scaling_baseline", "exposed_ms", "energy", "cost", "verified", "citation",
-    "status", "unchecked",
+    "status", "unchecked", "evidence", "rank", "scaled", "nodes",
+    "ranked", "batches", "campaigns_at_batch", "failed_campaigns", "pending_campaigns",
+    "known_campaigns", "shown_campaigns", "practice_campaigns", "attempts_before_start",
 )  # fmt: skip
 """A result's keys in JSON, most under the names that they have here."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A report's content: the results that count, sorted; failed campaigns; practice."""
+    """A report's content: the results that count, sorted; failed campaigns; those that are not
+    closed yet; practice.
+    """
 
     ruleset: str
     results: tuple[Result, ...]
-    failed: tuple[Result, ...] = field(default=())
-    practice: tuple[Result, ...] = field(default=())
+    failed: tuple[Result, ...] = ()
+    pending: tuple[Result, ...] = ()
+    practice: tuple[Result, ...] = ()
+
+    @property
+    def every(self) -> tuple[Result, ...]:
+        """All of them, each campaign once."""
+        found: dict[Hashable, Result] = {}
+        for result in (*self.results, *self.failed, *self.pending, *self.practice):
+            found.setdefault(result.identity, result)
+        return tuple(found.values())

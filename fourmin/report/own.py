@@ -6,26 +6,40 @@ from collections.abc import Mapping
 from typing import Any
 
 from fourmin.base.values import mapping
+from fourmin.ledger.git import Landing
 from fourmin.ledger.view import CampaignView
-from fourmin.report.model import Result
+from fourmin.report.model import CLAIMED, CLOSED, PENDING, SELF, Planned, Result
 from fourmin.report.runs import reported
 from fourmin.results.plan import Plan
 from fourmin.results.rcp import Convergence, convergence
 from fourmin.results.summary import summarize
-from fourmin.rules.verdict import Verdict
+from fourmin.rules.verdict import INVALID, Verdict
 from fourmin.ruleset import Benchmark
 
+PENDING_DAYS = 30
+_DAY_MS = 86_400_000
+_CLOCKS_DIFFER_MS = 3_600_000
 
-def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
-    """One campaign; whatever its files do not give is None."""
+
+def campaign_result(
+    campaign: CampaignView, verdict: Verdict, now_ms: int, landed: Landing | None = None
+) -> Result:
+    """One campaign; whatever its files do not give is None.
+
+    `landed` is how its plan came to the base branch, where that is known.
+    """
     plan, benchmark = campaign.plan, campaign.benchmark
     runs, history = campaign.runs, campaign.history
     practice = plan is not None and plan.practice
     facts = [run.facts for run in runs]
     summary = summarize(plan, campaign.digest, "", facts) if plan and runs else {}
     configuration = plan.configuration if plan else {}
-    state = "closed" if history.close else "abandoned" if history.abandon else "unfinished"
-    score = summary if plan and state == "closed" and len(runs) == plan.runs else {}
+    registration = _registration(campaign)
+    state = CLOSED if history.close else "abandoned" if history.abandon else "unfinished"
+    if state == "unfinished" and plan and registration != SELF and verdict.status != INVALID:
+        since = now_ms - (landed.time_ms if landed else plan.created_ms)
+        state = PENDING if -_CLOCKS_DIFFER_MS <= since <= PENDING_DAYS * _DAY_MS else state
+    score = summary if plan and state == CLOSED and len(runs) == plan.runs else {}
     interval = score.get("ci95")
     system = next((mapping(f.system) for f in facts if f.system), {})
     return Result(
@@ -35,7 +49,7 @@ def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
         system=plan.system if plan else "unknown",
         benchmark=plan.benchmark if plan else "unknown",
         division=plan.division if plan else "unknown",
-        chips=_chips(campaign),
+        chips=plan.chips if plan else None,
         global_batch_size=configuration.get("global_batch_size"),
         quality_target=None if benchmark is None else benchmark.quality_target,
         runs=tuple(reported(run.path, run.facts, run.timeline, practice) for run in runs),
@@ -48,18 +62,19 @@ def campaign_result(campaign: CampaignView, verdict: Verdict) -> Result:
         state=state,
         practice=practice,
         verdict=verdict,
-        registration=str((history.seeds.data if history.seeds else {}).get("registration", "none")),
+        registration=registration,
+        planned=_planned(plan, campaign, landed) if plan else None,
+        nodes=configuration.get("nodes"),
         group=(
             "fourmin",
-            plan and (plan.ruleset, plan.benchmark, plan.division),
-            plan and (plan.submitter, plan.system_digest),
-            configuration.get("global_batch_size"),
-            _accelerators_used(configuration),
+            registration,
+            (plan.ruleset, plan.benchmark, plan.division) if plan else campaign.path,
+            plan and (plan.submitter, plan.system_kind),
         ),
         identity=campaign.digest or campaign.path,
         dataset=_dataset(plan, benchmark) if plan and benchmark else "",
         round=plan.ruleset if plan else "",
-        chip=_chip(configuration, mapping(system.get("hardware"))),
+        chip=plan.chip if plan else "",
         convergence=convergence(plan, facts) if plan and runs else Convergence(None, None),
         configuration=configuration,
         hyperparameters=next((f.hyperparameters for f in facts if f.hyperparameters), {}),
@@ -81,37 +96,24 @@ def _dataset(plan: Plan, benchmark: Benchmark) -> str:
     return f"{name} {plan.dataset['train_digest'][:12]}"
 
 
-def _chips(campaign: CampaignView) -> int | None:
-    """Accelerators that trained, over all nodes; on the CPU, processor sockets."""
-    for run in campaign.runs:
-        configuration = run.configuration
-        if not isinstance(run.facts.system, dict) or configuration is None:
-            continue
-        if configuration.device == "cuda":
-            return configuration.workers
-        sockets = mapping(run.facts.hardware.get("processor")).get("sockets")
-        return sockets * configuration.nodes if isinstance(sockets, int) else None
-    return None
-
-
-def _accelerators_used(configuration: Mapping[str, Any]) -> int | None:
-    """One GPU of a machine with two is another system than both, though it has the same digest.
-
-    None on the CPU, where any number of workers shares the same chips.
+def _registration(campaign: CampaignView) -> str:
+    """How a campaign says that it was registered: a plan without seeds waits for those of a
+    merge. That git proves it is for whoever has the repository to say.
     """
-    if configuration.get("device") != "cuda":
-        return None
-    return int(configuration["nodes"] * configuration["procs_per_node"])
+    seeds = campaign.history.seeds
+    said = None if seeds is None else seeds.data.get("registration")
+    return SELF if said == SELF else CLAIMED
 
 
-def _chip(configuration: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
-    """Model of what trained: the accelerators, or the processor."""
-    if configuration.get("device") != "cuda":
-        return str(mapping(hardware.get("processor")).get("model") or "")
-    accelerators = hardware.get("accelerators")
-    if not isinstance(accelerators, list):
-        return ""
-    return ", ".join(sorted({str(mapping(kind).get("model")) for kind in accelerators}))
+def _planned(plan: Plan, campaign: CampaignView, landed: Landing | None) -> Planned:
+    runs = campaign.history.runs.values()
+    return Planned(
+        landed=landed,
+        ranked_batch=plan.ranked_batch,
+        earlier=frozenset(one.campaign for one in plan.earlier_campaigns),
+        practice=len(plan.practice_campaigns),
+        retries=sum(len(run.intents) - (run.start is not None) for run in runs),
+    )
 
 
 def _environment(system: Mapping[str, Any]) -> dict[str, Any]:

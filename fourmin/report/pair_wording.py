@@ -26,7 +26,7 @@ def headline(name: str, result: Result) -> str:
     spread = "" if result.ci95 is None else f", 95% interval {interval(result)}"
     return (
         f"{name}  {printable(result.submitter)}, {printable(result.system)}: "
-        f"{duration(result.minutes)}{spread}; runs {run_times(result)}; {verdict(result)}; "
+        f"{_time(result)}{spread}; runs {run_times(result)}; {verdict(result)}; "
         f"{printable(result.path)}"
     )
 
@@ -49,8 +49,14 @@ def difference_rows(pair: SideBySide) -> Iterator[tuple[str, ...]]:
         yield one.area, printable(one.name), *sides
 
 
+def _time(result: Result) -> str:
+    """What is compared, and of a scaled time what the clock said."""
+    as_run = duration(result.minutes)
+    return f"{duration(result.scaled_minutes)} scaled, {as_run} as run" if result.scaled else as_run
+
+
 def _by_how_much(pair: SideBySide) -> str:
-    a, b = pair.a.minutes, pair.b.minutes
+    a, b = pair.a.compared_minutes, pair.b.compared_minutes
     ratio = None if pair.conclusion is None else pair.conclusion.ratio
     if a is None or b is None or ratio is None:
         return "no difference in time: at least one side has no benchmark result"

@@ -1,8 +1,9 @@
 """Two results side by side: whether they differ, by how much, and in what they were made.
 
-Times differ only if Welch's test on log time over all runs says so at 5%. Results with another
-benchmark, target, dataset or clock are not compared at all; what differs in how they were made is
-listed all the same.
+Times are those scaled by reference points, where there are any. They differ only if Welch's test
+on log time over all runs says so at 5%. Results with another benchmark, target, dataset or clock,
+and invalid ones, are not compared at all; what differs in how they were made is listed all the
+same.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.report.group import compare
-from fourmin.report.model import Result
+from fourmin.report.model import CLOSED, Result
+from fourmin.report.wording import NOT_SCALED, not_checked
 from fourmin.results.statistics import Welch, mean, student_t_quantile, welch_test
+from fourmin.rules.verdict import INVALID, UNCHECKED
 
 LEVEL = 0.05
 """Two results differ where a difference like theirs is less likely than this by chance."""
@@ -31,8 +34,8 @@ NO_SPREAD = "spread-below-resolution"
 class Conclusion:
     """What the runs say of the two times.
 
-    `ratio` is B's benchmark result over A's, None without both. `typical` is the same of the
-    geometric means of all runs, `typical_ci95` its 95% interval by Welch; None without a test.
+    `ratio` is B's benchmark result over A's, scaled; None without both. `typical` is the same of
+    the geometric means of all runs, `typical_ci95` its 95% interval by Welch; None without a test.
     """
 
     outcome: str
@@ -112,6 +115,22 @@ def put_side_by_side(ruleset: str, results: Iterable[Result], a: str, b: str) ->
     )
 
 
+def is_slower(pair: SideBySide, percent: float) -> bool:
+    """Whether B takes more than `percent` longer than A, and not by chance.
+
+    Raises FourminError where the runs of the two cannot say.
+    """
+    found = pair.conclusion
+    if found is None or found.ratio is None or found.outcome in (NOT_ENOUGH, NO_SPREAD):
+        why = "; ".join(pair.obstacles) if found is None else found.outcome.replace("-", " ")
+        raise FourminError(
+            "nothing says whether B is slower than A",
+            why,
+            "compare two results of one benchmark that are not invalid, each of several runs",
+        )
+    return found.outcome == A_FASTER and found.ratio > 1 + percent / 100
+
+
 def find(ruleset: str, results: Sequence[Result], name: str) -> Result:
     """The one result at a path or below it, or in a folder of that name.
 
@@ -122,7 +141,7 @@ def find(ruleset: str, results: Sequence[Result], name: str) -> Result:
     exact = [result for result in results if result.path == path]
     fitting = exact or [result for result in results if _lies_at(result.path, path)]
     grouped = compare(ruleset, fitting)
-    chosen = [*grouped.results, *grouped.practice]
+    chosen = [*grouped.results, *grouped.pending, *grouped.practice]
     if len(chosen) == 1:
         return chosen[0]
     if not chosen:
@@ -149,21 +168,30 @@ def _obstacles(a: Result, b: Result) -> Iterator[str]:
     ):
         if left != right:
             yield f"another {what}: {_shown(left) or '-'} and {_shown(right) or '-'}"
+    for name, result in (("A", a), ("B", b)):
+        if result.status == INVALID:
+            codes = sorted({finding.code for finding in result.verdict.failing})
+            yield f"{name} is INVALID: {' '.join(codes)}"
 
 
 def _notes(a: Result, b: Result) -> Iterator[str]:
     """What a reader must know beside the times."""
     for name, result in (("A", a), ("B", b)):
+        of = result.standing
         if not result.verified:
             yield f"{name} is reported, not verified here"
-        elif not result.valid:
-            yield f"{name} is INVALID: findings of severity error, {result.verdict.counts['error']}"
+        elif result.status == UNCHECKED:
+            yield f"{name} is unchecked: {not_checked(result)}"
         if result.practice:
             yield f"{name} is practice, which never counts"
-        elif result.state != "closed":
+        elif result.state != CLOSED:
             yield f"{name} is {result.state}"
-        if result.campaigns > 1:
-            yield f"{name} is the median of {result.campaigns} campaigns"
+        if result.minutes is not None and not result.scaled:
+            yield f"{name} is {NOT_SCALED}: it has no reference point"
+        if of.at_batch > 1:
+            yield f"{name} is the median of {of.at_batch} campaigns"
+        if of.shown < of.known:
+            yield f"{name} is of a group of which {of.shown} of {of.known} campaigns are shown"
     if a.division != b.division:
         yield f"A is of the {a.division} division, B of the {b.division} one"
     if a.round != b.round:
@@ -177,7 +205,8 @@ def _notes(a: Result, b: Result) -> Iterator[str]:
 
 
 def _concluded(a: Result, b: Result) -> Conclusion:
-    ratio = b.minutes / a.minutes if a.minutes and b.minutes else None
+    before, after = a.compared_minutes, b.compared_minutes
+    ratio = after / before if before and after else None
     left, right = _log_times(a), _log_times(b)
     if left is None or right is None:
         return Conclusion(NOT_ENOUGH, ratio)
@@ -194,12 +223,12 @@ def _concluded(a: Result, b: Result) -> Conclusion:
 
 
 def _log_times(result: Result) -> list[float] | None:
-    """Log minutes of all runs; None where one did not converge or they are too few."""
+    """Log minutes of all runs, scaled; None where one did not converge or they are too few."""
     minutes = [run.minutes for run in result.runs]
     known = [value for value in minutes if value is not None and value > 0]
     if len(known) < max(FEWEST_RUNS, len(minutes)):
         return None
-    return [math.log(value) for value in known]
+    return [math.log(value * result.factor) for value in known]
 
 
 def _areas(a: Result, b: Result) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from fourmin.base.text import printable
-from fourmin.report.columns import DETAILS, TEXT, filled
+from fourmin.report.columns import DETAILS, TEXT, Column, filled
 from fourmin.report.model import Comparison, Result
 from fourmin.report.pair_wording import conclusion, difference_rows, headline
 from fourmin.report.side_by_side import SideBySide
 from fourmin.report.wording import NONE, apart, one_line, tables
 
-LEAST_WIDTH = 120
+LEAST_WIDTH = 80
+USUAL_WIDTH = 120
+"""Of a file or a pipe."""
 
 
 def render(comparison: Comparison, width: int | None = None) -> str:
@@ -27,9 +31,11 @@ def render(comparison: Comparison, width: int | None = None) -> str:
         if place:
             console.print()
         console.print(heading)
-        console.print(_table(results))
+        narrow = console.width < USUAL_WIDTH
+        console.print(_table(results, [c for c in TEXT if not (narrow and c.wide)]))
+        beside = [c for c in TEXT if narrow and c.wide and c.name != "scaling"]
         for result in results:
-            told = ((column.name, column.say(result)) for column in DETAILS)
+            told = ((column.name, column.say(result)) for column in (*beside, *DETAILS))
             details = "; ".join(f"{name} {text}" for name, text in told if text != NONE)
             console.print(f"  {printable(result.submitter)}, {printable(result.system)}: {details}")
     for heading, others in apart(comparison):
@@ -65,11 +71,17 @@ def _new_table() -> Table:
 def _console(width: int | None) -> Console:
     return Console(
         file=io.StringIO(),
-        width=width or max(LEAST_WIDTH, Console().width),
+        width=width or _width(),
         markup=False,
         highlight=False,
         emoji=False,
     )
+
+
+def _width() -> int:
+    """That of the terminal; of a file or a pipe that which `COLUMNS` asks for, or the usual one."""
+    known = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return max(LEAST_WIDTH, Console().width) if known else USUAL_WIDTH
 
 
 def _text(console: Console) -> str:
@@ -77,8 +89,8 @@ def _text(console: Console) -> str:
     return "\n".join(line.rstrip() for line in text.split("\n"))
 
 
-def _table(results: list[Result]) -> Table:
-    columns, rows = filled(TEXT, results)
+def _table(results: list[Result], all_columns: list[Column]) -> Table:
+    columns, rows = filled(all_columns, results)
     table = _new_table()
     for column in columns:
         table.add_column(column.name, overflow="fold", **column.terminal)

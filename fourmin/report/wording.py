@@ -6,10 +6,14 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from fourmin.base.text import how_many, printable
-from fourmin.report.model import Comparison, ReportedRun, Result
+from fourmin.report.model import REGISTRATIONS, Comparison, ReportedRun, Result
 from fourmin.rules.rule import SEVERITIES, Finding
 
 NONE = "-"
+NOT_SCALED = "not scaled"
+FAILED = "failed campaigns: invalid, unfinished, abandoned, or without a result"
+PENDING = "pending campaigns: registered and not closed yet, so that they do not count yet"
+PRACTICE = "practice campaigns, which never count"
 _MOST_CODES = 8
 
 
@@ -18,6 +22,13 @@ def duration(minutes: float | None) -> str:
     if minutes is None:
         return NONE
     return f"{minutes * 60:.2f} s" if abs(minutes) < 1 else f"{minutes:.3f} min"
+
+
+def scaled(result: Result) -> str:
+    """The time that results are ranked by, or that there was nothing to scale it by."""
+    if result.minutes is None or result.scaled:
+        return duration(result.scaled_minutes)
+    return NOT_SCALED
 
 
 def interval(result: Result) -> str:
@@ -72,6 +83,38 @@ def checks(result: Result) -> str:
     return waived + counts(result)
 
 
+def not_checked(result: Result) -> str:
+    """Each required check that could not be made, with the first reason."""
+    found = [f for f in result.verdict.findings if f.unchecked]
+    told = {
+        code: next(f.message for f in found if f.code == code) for code in result.verdict.unchecked
+    }
+    return "; ".join(f"{code} {printable(text)}" for code, text in told.items()) or NONE
+
+
+def registration(result: Result) -> str:
+    return REGISTRATIONS.get(result.registration, NONE)
+
+
+def campaigns(result: Result) -> str:
+    """How many campaigns of this system there are, at how many batches, and how they ended."""
+    if not result.verified:
+        return NONE
+    of = result.standing
+    parts = [f"{of.campaigns:,d}"]
+    if of.batches > 1:
+        parts[0] += f" at {of.batches:,d} batches"
+        parts.append(f"{of.at_batch:,d} at this one")
+    parts += [f"{of.failed:,d} failed"] if of.failed else []
+    parts += [f"{of.pending:,d} pending"] if of.pending else []
+    parts += [] if of.ranked else ["another batch is ranked"]
+    return ", ".join(parts)
+
+
+def evidence(result: Result) -> str:
+    return ", ".join(map(printable, result.evidence)) or NONE
+
+
 def counts(result: Result) -> str:
     found = result.verdict.counts.items()
     return ", ".join(how_many(amount, severity, ",") for severity, amount in found if amount)
@@ -90,8 +133,8 @@ def reference_point(result: Result) -> str:
     reference = result.convergence.reference
     if reference is None:
         return NONE
-    scaled = "no score" if result.scaled_minutes is None else duration(result.scaled_minutes)
-    return f"mean {reference.mean:.2f}, least {reference.minimum:.2f} epochs; scaled {scaled}"
+    score = "no score" if result.scaled_minutes is None else duration(result.scaled_minutes)
+    return f"mean {reference.mean:.2f}, least {reference.minimum:.2f} epochs; scaled {score}"
 
 
 def scaling(result: Result) -> str:
@@ -154,14 +197,16 @@ def tables(results: Iterable[Result]) -> Iterator[tuple[str, list[Result]]]:
     """The results that may be compared with each other: a title, and what belongs below it."""
     for _, group in groupby(results, key=lambda result: result.comparable):
         same = list(group)
-        yield title(same[0]), same
+        unscaled = "" if any(result.scaled for result in same) else f", {NOT_SCALED}"
+        yield title(same[0]) + unscaled, same
 
 
 def apart(comparison: Comparison) -> Iterator[tuple[str, tuple[Result, ...]]]:
     """What stands below the tables: a heading and its campaigns, where there are any."""
     for heading, others in (
-        ("failed, unfinished or abandoned campaigns", comparison.failed),
-        ("practice campaigns, which never count", comparison.practice),
+        (FAILED, comparison.failed),
+        (PENDING, comparison.pending),
+        (PRACTICE, comparison.practice),
     ):
         if others:
             yield heading, others

@@ -18,11 +18,13 @@ def chips_of(
     """
     if configuration.get("device") == "cuda":
         kinds = hardware.get("accelerators")
-        models = {str(mapping(one).get("model")) for one in kinds} if isinstance(kinds, list) else ()
-        model, of_a_node = ", ".join(sorted(models)), configuration.get("procs_per_node")
+        kinds = kinds if isinstance(kinds, list) else []
+        model = ", ".join(sorted({str(mapping(kind).get("model")) for kind in kinds}))
+        of_a_node = configuration.get("procs_per_node")
     else:
         processor = mapping(hardware.get("processor"))
         model, of_a_node = str(processor.get("model") or ""), processor.get("sockets")
     nodes = configuration.get("nodes")
-    both = isinstance(nodes, int) and isinstance(of_a_node, int)
-    return model, nodes * of_a_node if both else None
+    if not isinstance(nodes, int) or not isinstance(of_a_node, int):
+        return model, None
+    return model, nodes * of_a_node

@@ -78,6 +78,23 @@ def log_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[flo
     return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
 
 
+def log_prediction_interval(
+    values: Sequence[float], confidence: float = 0.95
+) -> tuple[float, float] | None:
+    """Where one more of such values lies, from the t distribution of their logs.
+
+    None for fewer than two, and where they have no spread to tell from. All values must be
+    greater than 0.
+    """
+    logs = [math.log(value) for value in values]
+    deviation = sample_deviation(logs)
+    if deviation == 0:
+        return None
+    quantile = student_t_quantile(0.5 + confidence / 2, len(logs) - 1)
+    half = quantile * deviation * math.sqrt(1 + 1 / len(logs))
+    return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
+
+
 @dataclass(frozen=True)
 class Welch:
     """Welch's test of two means: t, its degrees of freedom (Welch-Satterthwaite), two-sided p,

@@ -40,7 +40,7 @@ def specification(comparison: Comparison, chart: str) -> Spec:
     Raises FourminError where no result has what the chart shows.
     """
     heading, make, nothing = _CHARTS[chart]
-    panels = make(comparison.results)
+    panels = make(rows.may_be_drawn(comparison.results))
     if not panels:
         raise FourminError(f"nothing to draw in the chart {chart}", nothing)
     described = f"{heading}. " + " ".join(str(panel["title"]["text"]) + "." for panel in panels)
@@ -59,7 +59,7 @@ def _time(results: Sequence[Result]) -> list[Spec]:
     panels = []
     for heading, shown in tables(results):
         unit = rows.unit_of(run.minutes for result in shown for run in result.runs)
-        drawn = rows.time_rows(shown, rows.labels(shown), unit)
+        drawn = rows.time_rows(shown, rows.labels(shown), unit, any(r.scaled for r in shown))
         if drawn:
             panels.append(_panel(heading, specs.time_chart(PAPER, WIDTH, unit), drawn))
     return panels
@@ -78,7 +78,7 @@ def _exposed(results: Sequence[Result]) -> list[Spec]:
 def _scaling(results: Sequence[Result]) -> list[Spec]:
     names = {result.path: name for result, name in zip(results, rows.labels(results), strict=True)}
     drawn = rows.scaling_rows(results, names)
-    heading = "A circle is the baseline, the dashed line ideal scaling from it"
+    heading = "A square is the baseline, the dashed line ideal scaling from it"
     return [_panel(heading, specs.scaling_chart(PAPER, WIDTH // 2), drawn)] if drawn else []
 
 
@@ -100,7 +100,8 @@ def _accuracy(results: Sequence[Result]) -> list[Spec]:
 
 _CHARTS: dict[str, tuple[str, Callable[[Sequence[Result]], list[Spec]], str]] = {
     "time": (
-        "Time to train: a dot a run, a tick the benchmark result with its 95% interval",
+        "Time to train, scaled by reference points: a dot a run, a tick the result, a line its "
+        "95% interval; hollow where not all could be checked",
         _time,
         "no run reached its target",
     ),

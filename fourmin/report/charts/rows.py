@@ -13,6 +13,7 @@ from typing import Any
 
 from fourmin.base.text import how_many, printable
 from fourmin.report.model import ReportedRun, Result
+from fourmin.rules.verdict import INVALID, UNCHECKED
 
 Row = dict[str, Any]
 LONGEST_NAME = 60
@@ -61,29 +62,39 @@ _MORE: tuple[Callable[[Result], str], ...] = (
 """What may tell results of one submitter and system apart."""
 
 
-def time_rows(results: Sequence[Result], names: Sequence[str], unit: str) -> list[Row]:
+def time_rows(
+    results: Sequence[Result], names: Sequence[str], unit: str, any_scaled: bool
+) -> list[Row]:
     """One row a converged run and one a benchmark result, with its interval.
 
-    Runs that have no time are counted in the result's label: they have no place on the axis.
+    Times are those that are compared: of runs and interval, too, scaled by the reference point.
+    Runs that have no time are counted in the result's label: they have no place on the axis. With
+    `any_scaled` it also says of a result that is not scaled that others are.
     """
     rows = []
     for order, (result, name) in enumerate(zip(results, names, strict=True)):
         converged, runs = sum(run.minutes is not None for run in result.runs), len(result.runs)
-        label = name if converged == runs else f"{name} ({converged} of {runs} converged)"
-        shared = {"label": label, "order": order}
+        notes = [] if converged == runs else [f"{converged} of {runs} converged"]
+        notes += [] if result.scaled or not any_scaled else ["not scaled"]
+        shared = {**_drawn(result, name, *notes), "order": order}
         low, high = result.ci95 or (None, None)
         if result.minutes is not None:
             rows.append(
                 {
                     **shared,
                     "kind": "result",
-                    "value": _time(result.minutes, unit),
-                    "low": _time(low, unit),
-                    "high": _time(high, unit),
+                    "value": _time(result.compared_minutes, unit),
+                    "low": _time(low, unit, result.factor),
+                    "high": _time(high, unit, result.factor),
                 }
             )
         rows += [
-            {**shared, "kind": "run", "run": number, "value": _time(run.minutes, unit)}
+            {
+                **shared,
+                "kind": "run",
+                "run": number,
+                "value": _time(run.minutes, unit, result.factor),
+            }
             for number, run in enumerate(result.runs, start=1)
             if run.minutes is not None
         ]
@@ -145,7 +156,7 @@ def exposed_rows(results: Sequence[Result], names: Sequence[str]) -> list[Row]:
     """One row a run: the median of a step's exposed communication and its 95th percentile, ms."""
     return [
         {
-            "label": name,
+            **_drawn(result, name),
             "order": order,
             "run": number,
             "median": _rounded(run.communication.exposed_ms_median),
@@ -203,6 +214,7 @@ def scaling_rows(results: Sequence[Result], names: Mapping[str, str]) -> list[Ro
                 "value": _rounded(member.images_per_second),
                 "efficiency": _rounded(member.scaling_efficiency),
                 "label": names[member.path],
+                **_hollow(member),
             }
             for member in members
         ]
@@ -222,12 +234,29 @@ def run_times(runs: Iterable[ReportedRun]) -> list[float | None]:
     ]
 
 
+def may_be_drawn(results: Iterable[Result]) -> list[Result]:
+    """Those that a chart compares: an invalid result has no place beside others."""
+    return [result for result in results if result.status != INVALID]
+
+
+def _drawn(result: Result, name: str, *notes: str) -> Row:
+    """The name of a result with what a reader must know, and whether its marks are hollow."""
+    hollow = _hollow(result)
+    told = [*notes, *(f"unchecked {codes}" for codes in hollow.values())]
+    return {"label": f"{name} ({', '.join(told)})" if told else name, **hollow}
+
+
+def _hollow(result: Result) -> Row:
+    """What could not be checked of a result, whose marks are hollow for it."""
+    return {"unchecked": " ".join(result.verdict.unchecked)} if result.status == UNCHECKED else {}
+
+
 def _name(text: str) -> str:
     return printable(text, LONGEST_NAME)
 
 
-def _time(minutes: float | None, unit: str) -> float | None:
-    return None if minutes is None else _rounded(minutes * _IN_A_MINUTE[unit])
+def _time(minutes: float | None, unit: str, factor: float = 1.0) -> float | None:
+    return None if minutes is None else _rounded(minutes * factor * _IN_A_MINUTE[unit])
 
 
 def _rounded(value: float | None) -> float | None:

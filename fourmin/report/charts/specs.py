@@ -40,9 +40,10 @@ def time_chart(theme: Theme, width: Width, unit: str) -> Spec:
             },
             {
                 **_only("run"),
-                "mark": _dot(theme),
+                "mark": _dot(),
                 "encoding": {
                     "x": _zero_based("value", axis),
+                    **_filled(theme),
                     "tooltip": _tooltip(result="label", run="run", **{unit: "value"}),
                 },
             },
@@ -150,18 +151,16 @@ def scaling_chart(theme: Theme, width: Width) -> Spec:
                 {**_only("ideal"), "mark": _dashed(theme)},
                 {
                     "transform": [{"filter": "datum.kind !== 'ideal'"}],
-                    "mark": {"type": "point", "size": 46, "color": theme.mark, "strokeWidth": 1.5},
+                    "mark": {"type": "point", "size": 46, "strokeWidth": 1.5},
                     "encoding": {
-                        "fill": {
-                            "condition": {
-                                "test": "datum.kind === 'baseline'",
-                                "value": theme.background or "var(--paper)",
-                            },
-                            "value": theme.mark,
+                        **_filled(theme),
+                        "shape": {
+                            "condition": {"test": "datum.kind === 'baseline'", "value": "square"},
+                            "value": "circle",
                         },
                         "tooltip": _tooltip(
                             result="label", chips="chips", efficiency="efficiency",
-                            **{"images/s": "value"},
+                            **{"images/s": "value", "not checked": "unchecked"},
                         ),
                     },
                 },
@@ -194,7 +193,7 @@ def exposed_chart(theme: Theme, width: Width, by_run: bool = False) -> Spec:
                 "mark": _line_to(theme),
                 "encoding": {"x": _zero_based("median", axis), "x2": {"field": "p95"}},
             },
-            {"mark": _dot(theme), "encoding": {"x": _zero_based("median", axis)}},
+            {"mark": _dot(), "encoding": {"x": _zero_based("median", axis), **_filled(theme)}},
         ],
     }
 
@@ -204,8 +203,20 @@ def _only(kind: str) -> Spec:
     return {"transform": [{"filter": f"datum.kind === '{kind}'"}]}
 
 
-def _dot(theme: Theme) -> Spec:
-    return {"type": "point", "filled": True, "size": 34, "opacity": 0.75, "color": theme.mark}
+def _dot() -> Spec:
+    return {"type": "point", "size": 30, "opacity": 0.75, "strokeWidth": 1.5}
+
+
+def _filled(theme: Theme) -> Spec:
+    """The colour of a mark, which is hollow where not all could be checked."""
+    paper = theme.background or "var(--paper)"
+    return {
+        "stroke": {"value": theme.mark},
+        "fill": {
+            "condition": {"test": "isValid(datum.unchecked)", "value": paper},
+            "value": theme.mark,
+        },
+    }
 
 
 def _line_to(theme: Theme) -> Spec:

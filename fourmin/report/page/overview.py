@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
@@ -12,7 +13,8 @@ from fourmin.report import columns
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
 from fourmin.report.model import Comparison, Result
-from fourmin.report.wording import NONE, tables
+from fourmin.report.wording import FAILED, NONE, PENDING, PRACTICE, tables
+from fourmin.rules.verdict import INVALID, UNCHECKED
 
 FACET_WIDTH = 250
 """Pixels of one panel of the scaling chart."""
@@ -91,23 +93,28 @@ class Overview:
 
 def overview(comparison: Comparison) -> Overview:
     results = comparison.results
-    lines = _lines([*results, *comparison.failed, *comparison.practice])
+    lines = _lines(comparison.every)
     of_result = {line.result.identity: line for line in lines}
     compared = []
     for place, (title, group) in enumerate(tables(results), start=1):
         own = tuple(of_result[result.identity] for result in group)
         compared.append(Table(f"table-{place}", title, own, _times(place, own)))
     others = (
-        ("failed", "Failed, unfinished or abandoned campaigns", comparison.failed),
-        ("practice", "Practice campaigns, which never count", comparison.practice),
+        ("failed", FAILED, comparison.failed),
+        ("pending", PENDING, comparison.pending),
+        ("practice", PRACTICE, comparison.practice),
     )
-    counted = [of_result[result.identity] for result in results]
+    counted = [of_result[result.identity] for result in rows.may_be_drawn(results)]
     figures = [figure for figure in (_scaled(counted), _exposed(counted)) if figure is not None]
     return Overview(
         headline=_headline(comparison),
         tables=tuple(compared),
         others=tuple(
-            Table(name, heading, tuple(of_result[result.identity] for result in some))
+            Table(
+                name,
+                heading.capitalize(),
+                tuple(of_result[result.identity] for result in some),
+            )
             for name, heading, some in others
             if some
         ),
@@ -119,30 +126,31 @@ def overview(comparison: Comparison) -> Overview:
 def _headline(comparison: Comparison) -> str:
     results = comparison.results
     checked = [result for result in results if result.verified]
-    invalid = sum(not result.valid for result in checked)
+    kinds = Counter(result.status for result in checked)
+    bad = [f"{kinds[kind]} {kind}" for kind in (UNCHECKED, INVALID) if kinds[kind]]
     parts = [
         how_many(len(checked), "result", ","),
         how_many(len({r.submitter for r in checked}), "submitter", ","),
         f"{sum(len(result.runs) for result in checked):,d} runs",
-        f"{invalid} invalid" if invalid else "all valid",
+        *(bad or ["all valid"]),
     ]
     if len(checked) < len(results):
         parts.append(f"{len(results) - len(checked)} reported by others, not verified here")
     if comparison.failed:
-        parts.append(f"{len(comparison.failed)} failed or abandoned")
+        parts.append(f"{len(comparison.failed)} failed")
+    if comparison.pending:
+        parts.append(f"{len(comparison.pending)} pending")
     if comparison.practice:
         parts.append(f"{len(comparison.practice)} practice")
     return ", ".join(parts) if checked else "No benchmark result"
 
 
 def _lines(results: Sequence[Result]) -> list[Line]:
-    unique: dict[Hashable, Result] = {}
-    for result in results:
-        unique.setdefault(result.identity, result)
-    shown = list(unique.values())
     return [
         Line(result, anchor, label, tuple(_cell(column, result) for column in columns.PAGE))
-        for result, anchor, label in zip(shown, _anchors(shown), rows.labels(shown), strict=True)
+        for result, anchor, label in zip(
+            results, _anchors(results), rows.labels(results), strict=True
+        )
     ]
 
 
@@ -158,15 +166,21 @@ def _anchors(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _times(place: int, lines: Sequence[Line]) -> Figure | None:
-    results = [line.result for line in lines]
+    results = rows.may_be_drawn(line.result for line in lines)
     unit = rows.unit_of(run.minutes for result in results for run in result.runs)
-    drawn = {line.anchor: rows.time_rows([line.result], [line.label], unit) for line in lines}
+    scaled = any(result.scaled for result in results)
+    drawn = {
+        line.anchor: rows.time_rows([line.result], [line.label], unit, scaled)
+        for line in lines
+        if line.result.status != INVALID
+    }
     if not any(drawn.values()):
         return None
     return Figure(
         name=f"times-{place}",
-        caption="Time to train. A dot is a run, the upright tick the benchmark result (the mean "
-        "without the fastest and the slowest run), the line its 95% interval.",
+        caption="Time to train, scaled by the reference point where there is one. A dot is a run, "
+        "the upright tick the benchmark result (the mean without the fastest and the slowest run), "
+        "the line its 95% interval. Dots are hollow where not all could be checked.",
         spec=specs.time_chart(PAGE, specs.CONTAINER, unit),
         most=20,
         by_result=drawn,
@@ -187,8 +201,9 @@ def _scaled(lines: Sequence[Line]) -> Figure | None:
         by_result[anchors[last]] = members
     return Figure(
         name="scaling",
-        caption="Throughput against chips, for submitters with results of several sizes. The open "
-        "circle is the smallest, the dashed line ideal scaling from it.",
+        caption="Throughput against chips, for submitters with results of several sizes. The "
+        "square is the smallest, the dashed line ideal scaling from it. Marks are hollow where not "
+        "all could be checked.",
         spec=specs.scaling_chart(PAGE, FACET_WIDTH),
         most=9,
         by_result=by_result,

@@ -33,11 +33,7 @@ class RuleText:
 
 def rule_texts(comparison: Comparison) -> list[RuleText]:
     """Every rule, so that a reader sees too what was checked and held."""
-    shown = {
-        result.identity: result
-        for result in (*comparison.results, *comparison.failed, *comparison.practice)
-    }
-    counted = Counter(f.code for result in shown.values() for f in result.verdict.findings)
+    counted = Counter(f.code for result in comparison.every for f in result.verdict.findings)
     return [
         RuleText(rule, counted[rule.code], _paragraph(rule.summary), tuple(_sections(rule)))
         for rule in RULES

@@ -21,7 +21,7 @@ function wanted(row) {
     (!values.get("round") || row.dataset.round === values.get("round")) &&
     (!least || (row.dataset.chips && Number(row.dataset.chips) >= Number(least))) &&
     (!most || (row.dataset.chips && Number(row.dataset.chips) <= Number(most))) &&
-    (!values.get("valid") || row.dataset.valid === "1")
+    (!values.get("status") || values.get("status").split(" ").includes(row.dataset.status))
   );
 }
 
@@ -50,11 +50,13 @@ function keyOf(row, column, numeric) {
   return numeric ? Number(key) : key;
 }
 
-// What is missing stays last, whichever way a column is sorted.
+// What is missing stays last, whichever way a column is sorted, and the invalid below the others.
 function sortBy(table, column, numeric, direction) {
   const body = table.tBodies[0];
   const keyed = [...body.rows].map((row) => [keyOf(row, column, numeric), row]);
-  keyed.sort(([a], [b]) => {
+  keyed.sort(([a, left], [b, right]) => {
+    const levels = left.dataset.level - right.dataset.level;
+    if (levels) return levels;
     if (a === null || b === null) return (a === null) - (b === null);
     return direction * (numeric ? a - b : a.localeCompare(b, "en", { numeric: true }));
   });
