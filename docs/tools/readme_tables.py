@@ -16,8 +16,8 @@ from fourmin.report.wording import tables
 BEGIN = "<!-- submissions: written by `make docs` -->\n"
 END = "<!-- end of submissions -->\n"
 _SHOWN = (
-    "system", "chips", "batch", "time", "95% interval", "CV", "epochs/RCP", "images/s", "scaling",
-    "runs", "registration", "campaigns", "checked",
+    "system", "chips", "batch", "scaled", "time", "95% interval", "CV", "epochs/RCP", "images/s",
+    "scaling", "runs", "evidence", "campaigns", "checked",
 )  # fmt: skip
 
 

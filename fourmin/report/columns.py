@@ -124,7 +124,9 @@ COLUMNS = (
     Column("", lambda r: number(r.standing.campaigns, "d") if r.source == FOURMIN else NONE, {},
            "campaigns", lambda r: wording.campaigns(r).partition(", ")[2],
            lambda r: r.standing.campaigns),
-    Column("", wording.evidence, {}, "evidence", sort=wording.evidence, kind="text"),
+    Column("", wording.evidence, {}, "evidence",
+           lambda r: ", ".join(map(printable, r.evidence[1:])), wording.evidence,
+           "text", on_page=lambda r: printable(next(iter(r.evidence), NONE))),
     Column("checked", wording.verdict, {}, "checked", wording.checks,
            lambda r: r.level if r.verified else 4, on_page=wording.short_verdict),
 )  # fmt: skip

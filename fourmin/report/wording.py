@@ -112,7 +112,7 @@ def campaigns(result: Result) -> str:
 
 
 def evidence(result: Result) -> str:
-    return ", ".join(map(printable, result.evidence)) or NONE
+    return ", ".join(map(printable, result.evidence if result.verified else ())) or NONE
 
 
 def counts(result: Result) -> str:
@@ -129,12 +129,11 @@ def epochs(result: Result) -> str:
 
 
 def reference_point(result: Result) -> str:
-    """What the reference convergence point asks, and the result after it."""
+    """What the reference convergence point asks."""
     reference = result.convergence.reference
     if reference is None:
         return NONE
-    score = "no score" if result.scaled_minutes is None else duration(result.scaled_minutes)
-    return f"mean {reference.mean:.2f}, least {reference.minimum:.2f} epochs; scaled {score}"
+    return f"mean {reference.mean:.2f}, least {reference.minimum:.2f} epochs"
 
 
 def scaling(result: Result) -> str:
@@ -197,8 +196,8 @@ def tables(results: Iterable[Result]) -> Iterator[tuple[str, list[Result]]]:
     """The results that may be compared with each other: a title, and what belongs below it."""
     for _, group in groupby(results, key=lambda result: result.comparable):
         same = list(group)
-        unscaled = "" if any(result.scaled for result in same) else f", {NOT_SCALED}"
-        yield title(same[0]) + unscaled, same
+        scales = any(result.scaled for result in same) or not same[0].verified
+        yield title(same[0]) + ("" if scales else f", {NOT_SCALED}"), same
 
 
 def apart(comparison: Comparison) -> Iterator[tuple[str, tuple[Result, ...]]]:

@@ -15,12 +15,16 @@ import pytest
 from campaign_factory import make_campaign
 from report_factory import make_results
 
+from fourmin.base.errors import FourminError
 from fourmin.cli.main import main
 from fourmin.report.charts import files, rows, specs
 from fourmin.report.charts.theme import PAGE, PAPER
 from fourmin.report.collect import collect, collect_all
 from fourmin.report.group import compare
 from fourmin.report.model import Comparison, Result
+from fourmin.results.rcp import Convergence
+from fourmin.rules.rule import Finding
+from fourmin.rules.verdict import Verdict
 
 pytestmark = pytest.mark.untraced
 
@@ -103,6 +107,47 @@ def test_a_run_that_did_not_converge_is_told_where_it_has_no_place(tmp_path: Pat
     text = files.svg(result, "time").decode()
     assert len(drawn_dots(text.encode(), PAPER.mark)) == 4
     assert "4 of 5 converged" in text
+
+
+def judged(own: Result, name: str, severity: str) -> Result:
+    """The result with a check that found an error, or that could not be made."""
+    finding = Finding("CNV004", "", severity, name, None, "why", "", unchecked=severity == "note")
+    verdict = Verdict(name, "campaign", (finding,), required=frozenset({"CNV004"}))
+    return dataclasses.replace(own, path=name, identity=name, group=name, verdict=verdict)
+
+
+def test_an_invalid_result_is_in_no_chart(own: Result) -> None:
+    broken = judged(own, "broken", "error")
+    svg = files.svg(compare("1.0", [own, broken]), "time")
+    assert svg == files.svg(compare("1.0", [own]), "time")
+    for chart in files.CHARTS:
+        with pytest.raises(FourminError, match="nothing to draw"):
+            files.svg(compare("1.0", [broken]), chart)
+
+
+@pytest.mark.parametrize("chart", ["time", "exposed"])
+def test_an_unchecked_result_is_hollow_and_says_why(own: Result, chart: str) -> None:
+    full = files.svg(compare("1.0", [own]), chart)
+    hollow = files.svg(compare("1.0", [judged(own, "open", "note")]), chart)
+    assert len(drawn_dots(full, PAPER.mark)) == 5
+    assert len(drawn_dots(hollow, PAPER.mark)) == 0
+    assert len(drawn_dots(hollow, str(PAPER.background))) == 5
+    assert b"unchecked CNV004" in hollow
+    assert b"unchecked" not in full
+
+
+def test_runs_and_result_are_drawn_as_scaled(own: Result) -> None:
+    double = dataclasses.replace(own, scaled_minutes=2 * (own.minutes or 0))
+    drawn = rows.time_rows([double], ["a"], rows.MINUTES, True)
+    (result,) = [row for row in drawn if row["kind"] == "result"]
+    assert result["value"] == pytest.approx(2 * (own.minutes or 0), rel=1e-6)
+    assert own.ci95 is not None
+    assert result["low"] == pytest.approx(2 * own.ci95[0], rel=1e-6)
+    runs = [row["value"] for row in drawn if row["kind"] == "run"]
+    assert runs == pytest.approx([2 * (run.minutes or 0) for run in own.runs], rel=1e-6)
+    alone = dataclasses.replace(own, convergence=Convergence(None, None))
+    (label,) = {row["label"] for row in rows.time_rows([alone], ["a"], rows.MINUTES, True)}
+    assert label == "a (not scaled)"
 
 
 def test_results_that_must_not_be_compared_are_in_different_panels(comparison: Comparison) -> None:

@@ -176,7 +176,7 @@ def test_the_tables_are_those_of_the_other_formats(page: Page, comparison: Compa
         assert len(shown[name]) == len(results)
         for cells, result in zip(shown[name], results, strict=True):
             assert cells[0].split("\n") == [result.system, result.submitter]
-            assert any(cell.startswith(duration(result.minutes)) for cell in cells)
+            assert any(cell.startswith(duration(result.compared_minutes)) for cell in cells)
             assert result.ci95 is None or any(interval(result) in cell for cell in cells)
             word = "not verified here" if not result.verified else "valid"
             assert word in cells[-1] or (not result.valid and "INVALID" in cells[-1])

@@ -56,7 +56,7 @@ def test_every_campaign_counts_and_the_median_one_is_shown(tmp_path: Path) -> No
         campaign(tmp_path, number, epoch_ms=pace)
     comparison = collect([tmp_path])
     (result,) = comparison.results
-    assert result.campaigns == 4
+    assert result.standing.campaigns == 4
     ordered = sorted(single(tmp_path / p.name).minutes for p in tmp_path.iterdir())
     assert result.minutes == ordered[2]  # of an even number the slower middle one
 
@@ -64,7 +64,10 @@ def test_every_campaign_counts_and_the_median_one_is_shown(tmp_path: Path) -> No
 def test_one_gpu_and_both_of_one_machine_are_two_results(tmp_path: Path) -> None:
     for gpus in (1, 2):
         gpu_campaign(tmp_path, gpus, gpus, system=gpu_system(2))
-    assert {(r.chips, r.campaigns) for r in collect([tmp_path]).results} == {(1, 1), (2, 1)}
+    assert {(r.chips, r.standing.campaigns) for r in collect([tmp_path]).results} == {
+        (1, 1),
+        (2, 1),
+    }
 
 
 def single(folder: Path) -> Result:
@@ -77,7 +80,7 @@ def test_a_campaign_that_never_closed_counts_as_failed(tmp_path: Path) -> None:
     campaign(tmp_path, 2, killed_in=3)
     comparison = collect([tmp_path])
     (result,) = comparison.results
-    assert result.campaigns == 2
+    assert result.standing.campaigns == 2
     assert result.minutes is None
     assert [failed.state for failed in comparison.failed] == ["unfinished"]
     campaign(tmp_path, 3)
@@ -99,7 +102,7 @@ def test_the_same_campaign_in_two_places_counts_once(tmp_path: Path) -> None:
     folder = campaign(tmp_path / "results", 1)
     shutil.copytree(folder, tmp_path / "submissions" / "me" / folder.name)
     comparison = collect([tmp_path / "submissions", tmp_path / "results"])
-    assert [result.campaigns for result in comparison.results] == [1]
+    assert [result.standing.campaigns for result in comparison.results] == [1]
     assert "submissions" in comparison.results[0].path
 
 

@@ -15,6 +15,7 @@ from fourmin.report.collect import collect
 from fourmin.report.group import compare
 from fourmin.report.model import Energy, Result
 from fourmin.report.prices import load_prices
+from fourmin.results.statistics import log_prediction_interval
 from fourmin.rules.rule import Finding
 from fourmin.rules.verdict import Verdict
 
@@ -60,6 +61,55 @@ def test_the_baseline_is_named(tmp_path: Path) -> None:
 def test_a_slow_baseline_flatters_nobody(one: Result) -> None:
     found = efficiencies(sized(one, 1, 500.0), sized(one, 1, 1000.0), sized(one, 4, 3600.0))
     assert found[4] == pytest.approx(0.9)
+
+
+def test_a_baseline_is_no_outlier_of_its_kind(one: Result) -> None:
+    result = sized(one, 4, 3600.0)
+
+    def others(*rates: float) -> list[Result]:
+        return [sized(one, 1, r, submitter=f"s{n}") for n, r in enumerate(rates)]
+
+    usual = 1000.0, 1010.0, 990.0, 1005.0
+    interval = log_prediction_interval(usual)
+    assert interval is not None
+    for own, kept in ((interval[0] * 1.001, True), (interval[0] * 0.999, False), (1500.0, True)):
+        slow = sized(one, 1, own)
+        found = {r.identity: r for r in compare("1.0", [result, slow, *others(*usual)]).results}
+        efficiency = found[result.identity].scaling_efficiency
+        assert efficiency == (pytest.approx(3600 / 4 / own) if kept else None)
+        # What has no spread tells nothing.
+        agreed = compare("1.0", [result, slow, *others(9000.0, 9000.0)]).results
+        assert next(r for r in agreed if r.identity == result.identity).baseline
+    # The next larger one is taken in its place.
+    found = {
+        r.chips: r
+        for r in compare(
+            "1.0", [result, sized(one, 1, 500.0), sized(one, 2, 1900.0), *others(*usual)]
+        ).results
+        if r.submitter == one.submitter
+    }
+    assert found[4].scaling_efficiency == pytest.approx(3600 / 4 / 950)
+
+
+def test_a_median_that_failed_campaigns_made_slow_is_no_baseline(one: Result) -> None:
+    """Two failed campaigns move the median to the slowest of three that did not."""
+    many = [
+        dataclasses.replace(
+            sized(one, 1, rate), identity=f"{n}", group="g", minutes=1000 / rate,
+            scaled_minutes=None, state=state,
+        )
+        for n, (rate, state) in enumerate(
+            [(1000.0, "closed"), (1010.0, "closed"), (600.0, "closed"),
+             (1.0, "abandoned"), (1.0, "abandoned")]
+        )
+    ]  # fmt: skip
+    large = sized(one, 4, 3600.0)
+    found = {r.chips: r for r in compare("1.0", [*many, large]).results}
+    assert found[1].images_per_second == 600.0
+    assert found[4].scaling_efficiency is None
+    honest = {r.chips: r for r in compare("1.0", [*many[:3], large]).results}
+    assert honest[1].images_per_second == 1000.0
+    assert honest[4].scaling_efficiency == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from foreign_factory import make_entry, make_package
 from report_factory import gpu_campaign, gpu_system
 
 from fourmin.base.errors import FourminError
+from fourmin.report import load_pair_renderer
 from fourmin.report.collect import collect_all
 from fourmin.report.model import Result
 from fourmin.report.published import published_results
@@ -22,8 +23,12 @@ from fourmin.report.side_by_side import (
     NO_SPREAD,
     NOT_ENOUGH,
     SideBySide,
+    is_slower,
     put_side_by_side,
 )
+from fourmin.results.rcp import Convergence, ReferencePoint
+from fourmin.rules.rule import Finding
+from fourmin.rules.verdict import Verdict
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +48,12 @@ def timed(result: Result, name: str, *minutes: float | None, **changes: object) 
         identity=name,
         group=name,
         runs=runs,
-        minutes=sum(kept) / len(kept) if kept else None,
-        **changes,  # type: ignore[arg-type]
+        **{
+            "minutes": sum(kept) / len(kept) if kept else None,
+            "scaled_minutes": None,
+            "convergence": Convergence(None, None),
+            **changes,
+        },
     )
 
 
@@ -150,8 +159,80 @@ def test_what_a_reader_must_know_is_said(tmp_path: Path, result: Result) -> None
         tmp_path / "practice", practice=True, created_ms=CREATED_MS + 1, beacon="1" * 64
     )
     found = put_side_by_side("1.0", collect_all([broken, practice]), str(broken), str(practice))
-    assert any(note.startswith("A is INVALID") for note in found.notes)
+    assert any(why.startswith("A is INVALID: SCH003") for why in found.obstacles)
+    assert found.conclusion is None
     assert "B is practice, which never counts" in found.notes
+
+
+def test_times_are_compared_as_scaled(result: Result) -> None:
+    a, b = timed(result, "a", 4.0, 4.1, 4.2), timed(result, "b", 3.9, 4.0, 4.1)
+    assert a.minutes is not None
+    reached = Convergence(10.0, ReferencePoint(64, 12.0, 1.0, 9.0))
+    lucky = dataclasses.replace(b, scaled_minutes=1.2 * (b.minutes or 0), convergence=reached)
+    plain, scaled = pair(a, b), pair(a, lucky)
+    assert plain.conclusion is not None
+    assert scaled.conclusion is not None
+    assert plain.conclusion.outcome == NO_DIFFERENCE
+    assert scaled.conclusion.outcome == A_FASTER
+    assert scaled.conclusion.ratio == pytest.approx(1.2 * 4.0 / 4.1)
+    assert scaled.conclusion.typical == pytest.approx(1.2 * (plain.conclusion.typical or 0))
+    assert "A is not scaled: it has no reference point" in scaled.notes
+    assert "4.800 min scaled, 4.000 min as run" in load_pair_renderer("table")(scaled)
+
+
+def test_an_unchecked_side_is_compared_and_says_what_was_not_checked(result: Result) -> None:
+    finding = Finding("CNV004", "", "note", "a", None, "no reference point", "", unchecked=True)
+    verdict = Verdict("b", "campaign", (finding,), required=frozenset({"CNV004"}))
+    found = pair(
+        timed(result, "a", 4.0, 4.1, 4.2), timed(result, "b", 3.0, 3.1, 3.2, verdict=verdict)
+    )
+    assert found.conclusion is not None
+    assert "B is unchecked: CNV004 no reference point" in found.notes
+    assert found.to_json()["b"]["unchecked"] == ["CNV004"]
+
+
+def test_slower_needs_both_a_share_and_a_test(result: Result) -> None:
+    fast, slow = timed(result, "a", 4.0, 4.1, 4.2), timed(result, "b", 5.0, 5.1, 5.2)
+    assert is_slower(pair(fast, slow), 20)
+    assert not is_slower(pair(fast, slow), 30)
+    assert not is_slower(pair(slow, fast), 0)
+    assert not is_slower(pair(fast, timed(result, "b", 4.0, 4.3, 4.2)), 0)  # by chance
+    invalid = Verdict("b", "campaign", (Finding("LED001", "", "error", "b", 1, "", ""),))
+    for other, why in (
+        (timed(result, "b", 5.0, 5.1, 5.2, verdict=invalid), "B is INVALID: LED001"),
+        (timed(result, "b", 5.0, 5.1), "not enough runs"),
+        (timed(result, "b", 5.0, 5.1, None), "not enough runs"),
+        (timed(result, "b", 5.0, 5.1, 5.2, benchmark="x"), "another benchmark"),
+    ):
+        with pytest.raises(FourminError) as refused:
+            is_slower(pair(fast, other), 5)
+        assert why in refused.value.why
+
+
+def test_the_command_fails_where_b_is_slower(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from fourmin.cli.main import app
+
+    a = str(gpu_campaign(tmp_path / "a", 1, 1))
+    b = str(gpu_campaign(tmp_path / "b", 2, 1, epoch_ms=400.0))
+    broken = gpu_campaign(tmp_path / "c", 3, 1)
+    (broken / "stray.txt").write_text("")
+
+    def code(*options: str) -> tuple[int, str]:
+        done = CliRunner().invoke(app, ["report", *options, "--format", "csv"])
+        if isinstance(done.exception, FourminError):
+            return done.exception.exit_code, f"{done.exception.what} {done.exception.why}"
+        return done.exit_code, done.output
+
+    status, text = code("--compare", a, b, "--fail-if-slower", "5")
+    assert (status, "B takes more than 5% longer than A" in text) == (1, True)
+    assert code("--compare", a, b, "--fail-if-slower", "50")[0] == 0
+    assert code("--compare", b, a, "--fail-if-slower", "0")[0] == 0
+    status, text = code("--compare", a, str(broken), "--fail-if-slower", "5")
+    assert (status, "B is INVALID" in text) == (2, True)
+    status, text = code("--fail-if-slower", "5")
+    assert (status, "needs --compare" in text) == (2, True)
 
 
 def test_a_name_is_a_path_a_folder_above_or_a_folders_name(tmp_path: Path) -> None:

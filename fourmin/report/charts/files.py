@@ -18,6 +18,11 @@ WIDTH = 560
 MOST_ACCURACY_CHARTS = 40
 PNG_SCALE = 2.0
 
+_READING = (
+    "Times are scaled by reference points where there are any;",
+    "marks are hollow where not all could be checked.",
+)
+
 Spec = dict[str, Any]
 
 
@@ -43,11 +48,12 @@ def specification(comparison: Comparison, chart: str) -> Spec:
     panels = make(rows.may_be_drawn(comparison.results))
     if not panels:
         raise FourminError(f"nothing to draw in the chart {chart}", nothing)
+    told = f"Ruleset {comparison.ruleset}. No invalid result is drawn."
     described = f"{heading}. " + " ".join(str(panel["title"]["text"]) + "." for panel in panels)
     return {
         "$schema": specs.SCHEMA,
         "config": config(PAPER),
-        "title": {"text": heading, "subtitle": f"Ruleset {comparison.ruleset}", "fontSize": 16},
+        "title": {"text": heading, "subtitle": [told, *_READING], "fontSize": 16},
         "description": described,
         "vconcat": panels,
         "spacing": 28,
@@ -100,8 +106,7 @@ def _accuracy(results: Sequence[Result]) -> list[Spec]:
 
 _CHARTS: dict[str, tuple[str, Callable[[Sequence[Result]], list[Spec]], str]] = {
     "time": (
-        "Time to train, scaled by reference points: a dot a run, a tick the result, a line its "
-        "95% interval; hollow where not all could be checked",
+        "Time to train: a dot a run, a tick the benchmark result with its 95% interval",
         _time,
         "no run reached its target",
     ),

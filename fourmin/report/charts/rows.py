@@ -13,6 +13,7 @@ from typing import Any
 
 from fourmin.base.text import how_many, printable
 from fourmin.report.model import ReportedRun, Result
+from fourmin.report.wording import NOT_SCALED
 from fourmin.rules.verdict import INVALID, UNCHECKED
 
 Row = dict[str, Any]
@@ -75,7 +76,8 @@ def time_rows(
     for order, (result, name) in enumerate(zip(results, names, strict=True)):
         converged, runs = sum(run.minutes is not None for run in result.runs), len(result.runs)
         notes = [] if converged == runs else [f"{converged} of {runs} converged"]
-        notes += [] if result.scaled or not any_scaled else ["not scaled"]
+        unscaled = any_scaled and not result.scaled and result.minutes is not None
+        notes += [NOT_SCALED] if unscaled else []
         shared = {**_drawn(result, name, *notes), "order": order}
         low, high = result.ci95 or (None, None)
         if result.minutes is not None:
