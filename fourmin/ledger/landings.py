@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fourmin.ledger.git import Repository, Step, Write
 
@@ -27,9 +27,9 @@ class Landing:
     beacon: str | None
     stands: bool
     """Whether the branch still holds the plan."""
-    order: int
+    order: int = field(default=0, compare=False)
     """How many commits of plans and beacons came before."""
-    time_ms: int
+    time_ms: int = field(default=0, compare=False)
     """When the commit was made, as it says."""
 
 

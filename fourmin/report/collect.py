@@ -9,7 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from fourmin.ledger.campaign import CAMPAIGN_FILE
-from fourmin.ledger.git import Landing, Repository
+from fourmin.ledger.git import Repository
+from fourmin.ledger.landings import Landing, Landings
+from fourmin.ledger.view import CampaignView
 from fourmin.report.foreign import foreign_result
 from fourmin.report.group import compare
 from fourmin.report.model import Comparison, Result
@@ -54,27 +56,31 @@ def _results(paths: Sequence[Path]) -> Iterator[Result]:
     foreign = [target for target in targets if target.kind in tree.FOREIGN_KINDS]
     yield from (result for result in in_processes(_foreign, foreign) if result is not None)
     campaigns = [load_campaign(t.folder, t.path) for t in targets if t.kind == tree.CAMPAIGN]
-    repositories = list(_repositories(paths))
+    branches = list(_branches(paths))
     now_ms = time.time_ns() // 1_000_000
     for campaign, verdict in zip(campaigns, check_campaigns(campaigns), strict=True):
-        landed = next(filter(None, (_landing(one, campaign.path) for one in repositories)), None)
-        yield campaign_result(campaign, verdict, now_ms, landed)
+        found = (_landing(campaign, *branch) for branch in branches)
+        yield campaign_result(campaign, verdict, now_ms, next(filter(None, found), None))
 
 
-def _repositories(paths: Sequence[Path]) -> Iterator[Repository]:
-    """The repositories around the paths, each once."""
+def _branches(paths: Sequence[Path]) -> Iterator[tuple[Repository, Landings]]:
+    """The repositories around the paths, each once, where they know all of their history."""
     roots: list[Path] = []
     for path in paths:
         inside = path.resolve()
         if not any(inside.is_relative_to(root) for root in roots):
             repository = Repository.around(inside)
-            if repository is not None:
+            if repository is not None and not repository.shallow:
                 roots.append(repository.root.resolve())
-                yield repository
+                yield repository, Landings(repository)
 
 
-def _landing(repository: Repository, path: str) -> Landing | None:
-    return repository.landings.get(f"{repository.relative(path)}/{CAMPAIGN_FILE}")
+def _landing(campaign: CampaignView, repository: Repository, landings: Landings) -> Landing | None:
+    path, plan = (
+        repository.relative(campaign.where(CAMPAIGN_FILE)),
+        campaign.files.get(CAMPAIGN_FILE),
+    )
+    return landings.of(path, plan) if path and plan else None
 
 
 def _foreign(target: tree.Target) -> Result | None:

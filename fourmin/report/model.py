@@ -12,7 +12,7 @@ from typing import Any
 
 from fourmin.base.text import how_many
 from fourmin.ledger.chain import Entry
-from fourmin.ledger.git import Landing
+from fourmin.ledger.landings import Landing
 from fourmin.report.prices import Price
 from fourmin.results.rcp import Convergence
 from fourmin.results.run_result import RunFacts

@@ -6,9 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from fourmin.base.values import mapping
-from fourmin.ledger.git import Landing
+from fourmin.ledger.landings import Landing
 from fourmin.ledger.view import CampaignView
-from fourmin.report.model import CLAIMED, CLOSED, PENDING, SELF, Planned, Result
+from fourmin.report.model import (
+    CLAIMED,
+    CLOSED,
+    PENDING,
+    REGISTERED,
+    SELF,
+    Planned,
+    Result,
+)
 from fourmin.report.runs import reported
 from fourmin.results.plan import Plan
 from fourmin.results.rcp import Convergence, convergence
@@ -34,9 +42,10 @@ def campaign_result(
     facts = [run.facts for run in runs]
     summary = summarize(plan, campaign.digest, "", facts) if plan and runs else {}
     configuration = plan.configuration if plan else {}
-    registration = _registration(campaign)
+    registration = _registration(campaign, landed)
     state = CLOSED if history.close else "abandoned" if history.abandon else "unfinished"
-    if state == "unfinished" and plan and registration != SELF and verdict.status != INVALID:
+    waits = registration != SELF and verdict.status != INVALID and (not landed or landed.stands)
+    if state == "unfinished" and plan and waits:
         since = now_ms - (landed.time_ms if landed else plan.created_ms)
         state = PENDING if -_CLOCKS_DIFFER_MS <= since <= PENDING_DAYS * _DAY_MS else state
     score = summary if plan and state == CLOSED and len(runs) == plan.runs else {}
@@ -67,7 +76,7 @@ def campaign_result(
         nodes=configuration.get("nodes"),
         group=(
             "fourmin",
-            registration,
+            registration == SELF,
             (plan.ruleset, plan.benchmark, plan.division) if plan else campaign.path,
             plan and (plan.submitter, plan.system_kind),
         ),
@@ -96,13 +105,17 @@ def _dataset(plan: Plan, benchmark: Benchmark) -> str:
     return f"{name} {plan.dataset['train_digest'][:12]}"
 
 
-def _registration(campaign: CampaignView) -> str:
-    """How a campaign says that it was registered: a plan without seeds waits for those of a
-    merge. That git proves it is for whoever has the repository to say.
+def _registration(campaign: CampaignView, landed: Landing | None) -> str:
+    """How a campaign says that it was registered, and whether the base branch proves it.
+
+    A plan without seeds waits for a beacon.
     """
     seeds = campaign.history.seeds
-    said = None if seeds is None else seeds.data.get("registration")
-    return SELF if said == SELF else CLAIMED
+    data = {} if seeds is None else seeds.data
+    if data.get("registration") == SELF:
+        return SELF
+    beacon = landed.beacon if landed and landed.stands else None
+    return REGISTERED if beacon and data.get("beacon") == beacon else CLAIMED
 
 
 def _planned(plan: Plan, campaign: CampaignView, landed: Landing | None) -> Planned:

@@ -83,8 +83,9 @@ def earlier_campaign_unnamed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
     What it checks
         Of two campaigns that count, of one benchmark, submitter, chip model, number of chips and
         nodes, whether the later names the earlier in `earlier_campaigns`. With `--base` it is an
-        error where the earlier one was on the base branch when this one's plan came there, so
-        that everybody could know of it.
+        error where the earlier one was on the base branch before this one's plan came there to
+        be run: `fourmin register` reads that branch. (One that registered itself may have been
+        made where there is no repository.)
     Why it is bad
         Each was run as if the other did not exist. Of campaigns that do not know each other, one
         can be shown and the rest kept back.
@@ -121,8 +122,10 @@ def earlier_campaign_unnamed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
 
 
 def _landed_before(earlier: CampaignView, later: CampaignView) -> bool:
-    """Whether git knows that `earlier` was on the base branch before `later` came there."""
-    if earlier.landed is None:
+    """Whether git knows that `earlier` was on the base branch before the plan of `later`."""
+    seeds = later.history.seeds
+    alone = seeds is not None and seeds.data.get("registration") == "self"
+    if earlier.landed is None or alone:
         return False
     return later.landed is None or earlier.landed.order < later.landed.order
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from campaign_factory import make_campaign
+from git_history import History
 
 from fourmin.ledger.campaign import Campaign
 from fourmin.ledger.known import KnownCampaign, earlier_campaigns, remember
@@ -79,3 +80,27 @@ def test_a_state_folder_that_cannot_be_written_is_no_obstacle(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     remember(KnownCampaign("a", "digits", False, "b"))
     assert earlier_campaigns(tmp_path / "nothing", "digits", "self") == []
+
+
+def test_the_submitters_campaigns_on_the_base_branch_are_earlier_ones(tmp_path: Path) -> None:
+    history = History(tmp_path / "repository")
+    place = history.root / "submissions/lab/box/digits"
+    landed = make_campaign(place, submitter="lab", system_name="box")
+    make_campaign(history.root / "submissions/other/box/digits", submitter="other")
+    make_campaign(place.with_name("resnet50"), submitter="lab", benchmark="resnet50")
+    expected = _known(landed)
+    history.git("add", "--all")
+    history.git("commit", "--quiet", "--message", "submissions")
+    shutil.rmtree(history.root / "submissions")  # what is checked out does not matter
+    for folder in (history.root / "submissions", history.root / "results" / "deep"):
+        assert earlier_campaigns(folder, "digits", "lab") == [expected]
+    assert earlier_campaigns(history.root / "results", "digits", "nobody") == []
+    # A part of the history is enough to read a branch.
+    history.git("clone", "--quiet", "--depth", "1", f"file://{history.root}", str(tmp_path / "c"))
+    assert earlier_campaigns(tmp_path / "c", "digits", "lab") == [expected]
+
+
+def test_plans_of_submissions_that_are_not_committed_are_earlier_ones(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path / "submissions/lab/box/digits", submitter="lab")
+    make_campaign(tmp_path / "submissions/other/box/digits", submitter="other")
+    assert earlier_campaigns(tmp_path / "submissions", "digits", "lab") == [_known(folder)]

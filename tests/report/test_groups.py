@@ -13,7 +13,7 @@ from campaign_factory import make_campaign
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fourmin.ledger.git import Landing
+from fourmin.ledger.landings import Landing
 from fourmin.report.collect import collect_all
 from fourmin.report.group import compare
 from fourmin.report.model import Planned, Result
@@ -173,7 +173,7 @@ def test_a_rank_counts_the_faster_ones(one: Result, drawn: list[tuple[Any, ...]]
 
 
 def landed(order: int, batch: int | None) -> Planned:
-    return planned(landed=Landing(order, f"{order:040x}", order), ranked_batch=batch)
+    return planned(landed=Landing(f"{order:040x}", None, True, order), ranked_batch=batch)
 
 
 def ranked_batch(*results: Result) -> int | None:
@@ -244,7 +244,7 @@ def test_a_plan_is_pending_for_thirty_days(
     campaign = load_campaign(folder)
     assert campaign.plan is not None
     now = int(campaign.plan.created_ms + days * 86_400_000)
-    landing = Landing(3, "0" * 40, now - 29 * 86_400_000) if order else None
+    landing = Landing("0" * 40, None, True, 3, now - 29 * 86_400_000) if order else None
     result = campaign_result(campaign, verdict("valid"), now, landing)
     assert (result.state, result.registration) == (state, "claimed")
     assert result.failed == (state != "pending")

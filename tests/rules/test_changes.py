@@ -15,7 +15,9 @@ from tamper import STEPS, apply, reseal
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
+from fourmin.ledger.campaign import Campaign
 from fourmin.ledger.git import Repository
+from fourmin.ledger.known import KnownCampaign
 from fourmin.rules.engine import check
 from fourmin.rules.rule import ERROR
 
@@ -191,9 +193,16 @@ def _beacon(root: Path, content: str = "ab" * 32) -> str:
     return _commit(root)
 
 
-def _register(root: Path, beacon: str | None) -> str:
-    """Merge a plan alone, then run it with the beacon (by default the first after); its path."""
-    made = make_campaign(root.parent / "registered", submitter="lab", system_name="box")
+def _register(root: Path, beacon: str | None, *, named: bool = True) -> str:
+    """Merge a plan alone, then run it with the beacon (by default the first after); its path.
+
+    It names the submitter's failed campaign on the branch, unless told otherwise.
+    """
+    failed = Campaign(root / PLACE / "failed")
+    earlier = [KnownCampaign(failed.digest, "digits", False, failed.head)] if named else []
+    made = make_campaign(
+        root.parent / "registered", submitter="lab", system_name="box", earlier=earlier
+    )
     target = root / PLACE / "registered"
     target.mkdir(parents=True)
     shutil.copyfile(made / "campaign.json", target / "campaign.json")
@@ -216,6 +225,16 @@ def test_a_registered_campaign(root: Path) -> None:
     assert _errors(root) == set()
     _commit(root)
     assert _errors(root) == set()
+
+
+def test_a_plan_that_does_not_name_what_was_on_the_branch(root: Path) -> None:
+    path = _register(root, None, named=False)
+    assert _errors(root) == {("LED010", f"{path}/campaign.json")}
+    assert all(f.code != "LED010" or not f.fails for f in check([root / "submissions"]).findings)
+    # The other one's landing later is no reason; neither is one that registered itself.
+    _next(root)
+    _commit(root)
+    assert _errors(root) == {("LED010", f"{path}/campaign.json")}
 
 
 def test_a_registered_campaign_with_another_beacon(root: Path) -> None:

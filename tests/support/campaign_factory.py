@@ -127,6 +127,7 @@ class Story:
     """With the time it makes two campaigns of one story two."""
     chance: int | None = None
     """Decides times and accuracies; without it the seeds do, which the whole plan decides."""
+    ranked_batch: int | None = None
     cache_cleared: bool = False
     joules: Sequence[float] = ()
     """Measured energy of each run; without it, there is no meter."""
@@ -222,6 +223,7 @@ def _plan(story: Story, created_ms: int = CREATED_MS) -> Plan:
         earlier_campaigns=[EarlierCampaign(k.campaign, k.head) for k in earlier if not k.practice],
         practice_campaigns=[EarlierCampaign(k.campaign, k.head) for k in earlier if k.practice],
         created_ms=created_ms,
+        ranked_batch=story.ranked_batch,
     )
 
 
