@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,21 @@ def test_a_failed_run_says_what_is_left_to_do(
     assert caught.value.next_step == f"fourmin run --resume {folder} {next_step}"
     go_on(folder, ActingLauncher())
     assert Campaign(folder).closed
+
+
+def test_there_is_no_eleventh_attempt_before_a_start(request_: Request) -> None:
+    counts = replace(request_, practice=False, runs=None)
+    with pytest.raises(FourminError, match="could not start"):
+        run(counts, ActingLauncher({1: "before-start"}))
+    (folder,) = request_.results_dir.iterdir()
+    for _ in range(9):
+        with pytest.raises(FourminError, match="could not start"):
+            go_on(folder, ActingLauncher({1: "before-start"}))
+    with pytest.raises(FourminError, match="tried 10 times and never started") as refused:
+        go_on(folder, ActingLauncher())
+    assert f"fourmin abandon {folder}" in refused.value.next_step
+    assert kinds(folder).count("run-intent") == 10
+    assert not [f for f in check([folder]).findings if f.code == "LED020"]
 
 
 def test_a_failure_before_the_start_may_be_tried_again_and_shows(request_: Request) -> None:
