@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,11 +235,21 @@ def test_an_abandoned_campaign_has_ended_and_shows(campaign: Campaign) -> None:
     assert "RUN007" in [f.code for f in check_campaign(campaign.folder, "")]
 
 
-def test_campaigns_of_one_plan_differ_in_name_and_seeds(tmp_path: Path) -> None:
-    first, second = (Campaign.create(tmp_path, _plan(Story())) for _ in range(2))
-    assert first.folder != second.folder
+def test_a_plan_has_one_folder_and_another_nonce_is_another_plan(tmp_path: Path) -> None:
+    plan = _plan(Story())
+    first = Campaign.create(tmp_path, plan)
+    assert first.folder == tmp_path / plan.name
+    before = read_tree(tmp_path)
+    with pytest.raises(OSError):
+        Campaign.create(tmp_path, plan)
+    assert read_tree(tmp_path) == before
+    second = Campaign.create(tmp_path / "other", replace(plan, nonce="1d" * 16))
+    assert first.digest != second.digest
     assert [s.seed for s in first.slots()] != [s.seed for s in second.slots()]
-    shutil.rmtree(first.folder)
+
+
+def read_tree(folder: Path) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_results_are_written_as_people_read_them(tmp_path: Path) -> None:

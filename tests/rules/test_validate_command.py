@@ -58,7 +58,8 @@ def test_json(tmp_path: Path) -> None:
     code, output = _run("validate", "--format", "json", folder)
     value = json.loads(output)
     assert code == 0
-    assert value["checked"] == [{"path": str(folder), "kind": "campaign", "ok": True}]
+    same = {"path": str(folder), "kind": "campaign", "ok": True}
+    assert value["checked"] == [same | {"status": "valid", "unchecked": []}]
     assert [f["code"] for f in value["findings"]] == ["RUN005", "SYS005"]
 
 
