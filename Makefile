@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 
-# Files of tests beside each other, in the order that tests/conftest.py gives them.
+# Files of tests beside each other, in the order that tests/conftest.py gives them. A worker that
+# crashes ends the run with its test's name, and no new one takes its place, which may hang.
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
 	--max-worker-restart=0
 
