@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 
-# Files of tests beside each other, in the order that tests/conftest.py gives them.
+# Files of tests beside each other, in the order that tests/conftest.py gives them. A worker that
+# crashes ends the run with its test's name, and no new one takes its place, which may hang.
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
 	--max-worker-restart=0
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow golden fuzz bench-validate bench-two-hosts check format docs clean
+.PHONY: help install demo test test-slow golden fuzz bench-validate bench-two-hosts check format docs release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -63,6 +64,9 @@ docs: $(INSTALLED)  ## write what is generated anew: pages, schemas, pictures, g
 	$(BIN)/python docs/tools/map_picture.py
 	$(BIN)/fourmin report submissions --format svg --output docs/time-to-train.svg
 	$(BIN)/python benchmarks/ablation_page.py benchmarks/results/ablation-*.json
+
+release: $(INSTALLED)  ## for maintainers: check, note the package digest, commit, tag (VERSION=1.0.0)
+	$(BIN)/python tools/release.py make $(VERSION)
 
 bench-two-hosts: $(INSTALLED)  ## all-reduce on two simulated hosts (root, ip and tc)
 	$(BIN)/python benchmarks/two_hosts.py

@@ -35,7 +35,8 @@ def register(
 ) -> None:
     """Write a campaign's plan for a shared repository to merge, before anything runs.
 
-    When it is merged, `fourmin run --campaign PATH` assigns the seeds from that merge and runs it.
+    When it is merged and the repository's next beacon is there, `fourmin run --campaign PATH`
+    assigns the seeds from that and runs it.
     """
     from fourmin.campaign.placement import Placement
     from fourmin.campaign.registration import register as register_plan
@@ -54,7 +55,10 @@ def register(
     folder = register_plan(request, Placement(data_dir=data_dir))
     console = stdout()
     console.print(f"registered {folder}")
-    console.print(f"next: commit and merge it, then: fourmin run --campaign {folder}")
+    console.print(
+        "next: commit and merge it; after the next beacon (a commit to rules/beacon on the base "
+        f"branch): fourmin run --campaign {folder}"
+    )
 
 
 def abandon(

@@ -6,29 +6,15 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 from foreign_factory import make_package
+from workflows import scripts
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ACTION = (REPOSITORY / "action.yml").read_text()
 WORKFLOW = (REPOSITORY / ".github" / "workflows" / "submissions.yml").read_text()
-
-
-def scripts(text: str) -> list[str]:
-    """The shell scripts in a YAML file, from its `run: |` blocks."""
-    found = []
-    for match in re.finditer(r"^( +)run: \|\n", text, re.MULTILINE):
-        indent = len(match.group(1))
-        block = []
-        for line in text[match.end() :].splitlines():
-            if line.strip() and len(line) - len(line.lstrip()) <= indent:
-                break
-            block.append(line)
-        found.append(textwrap.dedent("\n".join(block)))
-    return found
 
 
 def run_action(workspace: Path, **inputs: str) -> subprocess.CompletedProcess[str]:

@@ -85,6 +85,7 @@ def test_commits_that_are_no_beacon(history: History) -> None:
     history.commit({}, "--allow-empty")
     history.commit({"README.md": b"elsewhere"})
     history.commit({BEACON_FILE: b"and more\n", "README.md": b"more"})
+    history.commit({BEACON_FILE: b"and more\n" * 2, "setup.txt": b"more"})
     history.commit({"deep/rules/beacon": b"another\n"})
     (history.root / BEACON_FILE).chmod(0o755)
     history.commit({})

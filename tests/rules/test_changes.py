@@ -294,6 +294,13 @@ def test_a_beacon_hidden_in_a_change_without_submissions(root: Path) -> None:
     assert _errors(root) == {("SUB020", "rules/beacon")}
 
 
+def test_a_beacon_with_a_statement_of_an_audit(root: Path) -> None:
+    (root / "audits" / "lab").mkdir(parents=True)
+    (root / "audits" / "lab" / "statement.json").write_text("{}")
+    _beacon(root)
+    assert ("SUB020", "rules/beacon") in _errors(root)
+
+
 def test_maintainers_may_write_the_beacon(root: Path) -> None:
     _beacon(root)
     assert _errors(root) == set()

@@ -6,8 +6,12 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fourmin.ledger.landings import BEACON_FILE
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 IDENTITY = {f"GIT_{role}_{what}": "a" for role in ("AUTHOR", "COMMITTER")
             for what in ("NAME", "EMAIL")}  # fmt: skip
@@ -23,16 +27,16 @@ class History:
         self.commit({"README.md": b"", BEACON_FILE: b"start\n"})
 
     @classmethod
-    def at(cls, root: Path) -> History:
+    def at(cls, root: Path) -> Self:
         """The repository that is there already."""
         found = cls.__new__(cls)
         found.root = root
         return found
 
-    def copy(self, to: Path) -> History:
+    def copy(self, to: Path) -> Self:
         """The same repository, by itself."""
         shutil.copytree(self.root, to, symlinks=True)
-        return History.at(to)
+        return self.at(to)
 
     def git(self, *arguments: str, given: str = "") -> str:
         """What git says to `given` on its standard input."""
