@@ -235,8 +235,10 @@ def test_an_abandoned_campaign_has_ended_and_shows(campaign: Campaign) -> None:
     assert "RUN007" in [f.code for f in check_campaign(campaign.folder, "")]
 
 
-def test_campaigns_of_one_plan_differ_in_name_and_seeds(tmp_path: Path) -> None:
-    first, second = (Campaign.create(tmp_path, _plan(Story())) for _ in range(2))
+def test_two_plans_of_one_moment_differ_in_name_and_seeds(tmp_path: Path) -> None:
+    first, second = (
+        Campaign.create(tmp_path, _plan(Story(nonce=nonce * 16))) for nonce in ("0c", "0d")
+    )
     assert first.folder != second.folder
     assert [s.seed for s in first.slots()] != [s.seed for s in second.slots()]
     shutil.rmtree(first.folder)
