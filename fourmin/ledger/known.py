@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fourmin.base.files import user_folder
 from fourmin.ledger import chain
-from fourmin.ledger.git import Repository
+from fourmin.ledger.git import MOST_BYTES, Repository, files_at
 
 _REMEMBERED = "campaigns.jsonl"
 PLAN, LEDGER = "campaign.json", "ledger.jsonl"
@@ -85,12 +85,16 @@ def _on_the_base(folder: Path, benchmark: str, submitter: str) -> Iterator[Known
     repository = Repository.around(folder)
     if repository is None:
         return
-    for path in repository.files:
+
+    def wanted(path: str) -> bool:
+        return path.split("/")[3:4] == [benchmark] and path.endswith((f"/{PLAN}", f"/{LEDGER}"))
+
+    below = f"submissions/{submitter}"
+    found = files_at(repository.root, repository.base, [below], wanted, MOST_BYTES)
+    for path, plan in found.items():
         place, _, name = path.rpartition("/")
-        parts = place.split("/")
-        if name == PLAN and parts[:2] == ["submissions", submitter] and parts[3:-1] == [benchmark]:
-            ledger = repository.read(f"{place}/{LEDGER}")
-            yield from _known(repository.read(path) or b"", ledger or b"")
+        if name == PLAN:
+            yield from _known(plan, found.get(f"{place}/{LEDGER}", b""))
 
 
 def _in_folder(folder: Path, pattern: str) -> Iterator[KnownCampaign]:
