@@ -12,7 +12,7 @@ _DIGESTED_VERSIONS = ("fourmin", "python", "torch", "torchvision", "dali", "cuda
 
 
 def capture_system() -> dict[str, Any]:
-    """Hardware, software and environment of this node, as plain JSON types."""
+    """Hardware, its limits, software and environment of this node, as plain JSON types."""
     return {
         "hardware": {
             "processor": hardware.processor(),
@@ -21,6 +21,7 @@ def capture_system() -> dict[str, Any]:
             "accelerators": hardware.accelerators(),
             "driver": hardware.driver_version(),
         },
+        "limits": hardware.limits(),
         "software": software.capture(),
         "environment": environment.captured_environment(),
         "interpreter_changes": environment.interpreter_changes(),
@@ -31,7 +32,8 @@ def system_digest(system: Mapping[str, Any]) -> str:
     """Hex SHA-256 of the hardware and of the versions that decide speed or numbers.
 
     Left out, because they differ between runs of one system: the environment, the kernel's
-    release, and everything that `capture_system` does not read in the first place.
+    release, clocks and other limits, and everything that `capture_system` does not read in the
+    first place.
     """
     return sha256_hex(
         canonical_bytes(

@@ -1,7 +1,7 @@
 """Hardware as the operating system and NVML tell it, one function a topic.
 
-Host names, addresses, serial numbers and clock rates are never read: a scheduler gives other
-nodes to the next run, and the system must stay the same.
+Host names, addresses and serial numbers are never read, and clock rates are kept apart (`limits`):
+a scheduler gives other nodes to the next run, and the system must stay the same.
 """
 
 from __future__ import annotations
@@ -9,8 +9,14 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_VECTOR_FLAGS = ("amx_tile", "asimd", "avx", "avx2", "avx512f", "sme", "sve")
+"""Instruction sets that decide how many operations a core does in a cycle."""
 
 
 def processor() -> dict[str, Any]:
@@ -60,28 +66,19 @@ def network_types() -> list[str]:
 
 def accelerators() -> list[dict[str, Any]]:
     """The visible NVIDIA GPUs: model, memory in GiB and how many there are of each."""
-    import pynvml
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
+    def kinds(nvml: Any) -> list[dict[str, Any]]:
         found: dict[tuple[str, int], int] = {}
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            name = pynvml.nvmlDeviceGetName(handle)
-            memory = round(pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30)
-            key = (name if isinstance(name, str) else name.decode(), memory)
+        for handle in _handles(nvml):
+            memory = round(nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30)
+            key = (_text(nvml.nvmlDeviceGetName(handle)), memory)
             found[key] = found.get(key, 0) + 1
         return [
             {"model": model, "memory_gib": memory, "count": count}
             for (model, memory), count in sorted(found.items())
         ]
-    except pynvml.NVMLError:
-        return []
-    finally:
-        pynvml.nvmlShutdown()
+
+    return _ask_nvml(kinds) or []
 
 
 def usable_gpus() -> int:
@@ -98,42 +95,106 @@ def usable_gpus() -> int:
 
 def busy_gpus() -> list[str]:
     """The visible GPUs on which other processes compute now, each with what it is used for."""
-    import pynvml
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    indices = [part.strip() for part in visible.split(",")] if visible is not None else None
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
+    def busy(nvml: Any) -> list[str]:
         found = []
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        indices = [part.strip() for part in visible.split(",")] if visible is not None else None
-        for index in range(pynvml.nvmlDeviceGetCount()):
+        for index, handle in enumerate(_handles(nvml)):
             # Devices may be named by UUID as well; then all are looked at.
             if indices and all(i.isdigit() for i in indices) and str(index) not in indices:
                 continue
-            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-            processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
             if processes:
-                used = pynvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30
+                used = nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30
                 found.append(f"GPU {index}: {len(processes)} processes, {used:.1f} GiB in use")
         return found
-    except pynvml.NVMLError:
-        return []
-    finally:
-        pynvml.nvmlShutdown()
+
+    return _ask_nvml(busy) or []
 
 
 def driver_version() -> str | None:
+    return _ask_nvml(lambda nvml: _text(nvml.nvmlSystemGetDriverVersion()))
+
+
+def limits() -> dict[str, Any]:
+    """What bounds the speed and the power of processor and GPUs; null where it is not told.
+
+    Clocks are the highest that a chip may rise to, never the present ones. Of several GPUs of
+    one model the last is asked.
+    """
+    return {
+        "processor": {"max_mhz": _processor_max_mhz(), "flags": _processor_flags()},
+        "accelerators": _ask_nvml(_gpu_limits) or [],
+    }
+
+
+def _processor_max_mhz() -> int | None:
+    found = []
+    for path in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq"):
+        try:
+            found.append(int(path.read_text()) // 1000)
+        except (OSError, ValueError):
+            continue
+    return max(found, default=None)
+
+
+def _processor_flags() -> list[str]:
+    """Those of `_VECTOR_FLAGS` that the kernel lists."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return []
+    listed = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.M)
+    words = set(listed.group(1).split()) if listed else set()
+    return [flag for flag in _VECTOR_FLAGS if flag in words]
+
+
+def _gpu_limits(nvml: Any) -> list[dict[str, Any]]:
+    handles = {_text(nvml.nvmlDeviceGetName(handle)): handle for handle in _handles(nvml)}
+
+    def ask(handle: Any, name: str, *more: Any) -> Any:
+        try:
+            return getattr(nvml, name)(handle, *more)
+        except nvml.NVMLError:
+            return None
+
+    found = []
+    for model, handle in sorted(handles.items()):
+        capability = ask(handle, "nvmlDeviceGetCudaComputeCapability")
+        milliwatts = ask(handle, "nvmlDeviceGetPowerManagementLimitConstraints")
+        found.append(
+            {
+                "model": model,
+                "cores": ask(handle, "nvmlDeviceGetNumGpuCores"),
+                "capability": capability and ".".join(map(str, capability)),
+                "max_mhz": ask(handle, "nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+                "power_watts": milliwatts and milliwatts[1] // 1000,
+            }
+        )
+    return found
+
+
+def _ask_nvml(question: Callable[[Any], T]) -> T | None:
+    """What NVML answers; None where there is no driver or it does not say."""
     import pynvml
 
     try:
         pynvml.nvmlInit()
-        version = pynvml.nvmlSystemGetDriverVersion()
-        pynvml.nvmlShutdown()
+        try:
+            return question(pynvml)
+        finally:
+            pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         return None
-    return version if isinstance(version, str) else str(version.decode())
+
+
+def _handles(nvml: Any) -> Iterator[Any]:
+    return map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode()
 
 
 def boot_digest() -> str | None:

@@ -180,7 +180,7 @@ def test_energy_comes_from_the_logs_and_old_results_have_none(tmp_path: Path) ->
     assert 200 <= measured.energy.joules <= 400
     assert measured.to_json()["energy"]["basis"] == "measured"
     assert json.loads((folder / "run-1" / "result.json").read_bytes())["energy"] == {
-        "joules": 100.0, "method": "rapl", "scope": "package-0", "nodes": [100.0],
+        "joules": 100.0, "method": "nvml", "scope": "1 GPU a node", "nodes": [100.0],
     }  # fmt: skip
     old = gpu_campaign(tmp_path / "old", 2, 1)
     for run in old.glob("run-*"):

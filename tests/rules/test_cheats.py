@@ -281,7 +281,7 @@ def test_a_run_faster_than_its_chips(tmp_path: Path) -> None:
     hardware = SYSTEM["hardware"] | {"accelerators": accelerators, "driver": "570"}
     system = SYSTEM | {"hardware": hardware}
     folder = make_campaign(
-        tmp_path, benchmark="resnet50", epochs=36, system=system, epoch_ms=60_000,
+        tmp_path, benchmark="resnet50", epochs=36, system=system, epoch_ms=6,
         configuration={"device": "cuda", "precision": "fp16"},
     )  # fmt: skip
     assert _errors(folder) == {"PHY001"}
@@ -301,9 +301,9 @@ def test_not_preventable_a_ledger_rolled_back_before_anybody_saw_it(tmp_path: Pa
 
 def test_not_preventable_a_log_made_up_as_a_whole(tmp_path: Path) -> None:
     # The factory trains nothing, and its logs pass. Only a replay can tell.
-    assert _errors(make_campaign(tmp_path / "a", epochs=12, epoch_ms=1.5)) == set()
+    assert _errors(make_campaign(tmp_path / "a", epochs=12, epoch_ms=15)) == set()
     # One that is greedy about epochs, too, is seen all the same.
-    assert _errors(make_campaign(tmp_path / "b", epochs=2, epoch_ms=1.5)) == {"CNV002"}
+    assert _errors(make_campaign(tmp_path / "b", epochs=2, epoch_ms=15)) == {"CNV002"}
 
 
 def test_not_preventable_campaigns_deleted_and_forgotten(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from campaign_factory import make_campaign
 
 from fourmin.ledger.view import RunView
-from fourmin.rules import plausibility
+from fourmin.rules import physics
 from fourmin.rules.runs import time_series
 
 
@@ -30,9 +30,10 @@ def test_a_copy_that_was_moved_in_time_has_the_same_times(tmp_path: Path) -> Non
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_longest_name_is_the_chip_s(monkeypatch: pytest.MonkeyPatch, order: int) -> None:
     chips = [{"match": "X1", "peak": 1.0}, {"match": "X1 PCIe", "peak": 2.0}][::order]
-    monkeypatch.setattr(plausibility, "facts", lambda _: {"chips": chips})
+    limits = {"chips": chips, "accelerator": {"boost": 1.0}}
+    monkeypatch.setattr(physics, "limits_of", lambda _: limits)
     found = [
-        plausibility.peak_of("1.0", model)
+        physics.peak_of("1.0", model)
         for model in ("NVIDIA X1-SXM", "NVIDIA X1 PCIe 80GB", "x1-pcie", "X10 PCIe", "")
     ]
     assert found == [1.0, 2.0, 2.0, None, None]

@@ -16,6 +16,7 @@ from typing import Any
 from unittest import mock
 
 from fourmin.base.canonical import sha256_hex
+from fourmin.base.text import how_many
 from fourmin.campaign.registration import campaign_name
 from fourmin.ledger.campaign import EVENTS_FILE, Campaign, RunState
 from fourmin.ledger.known import KnownCampaign
@@ -71,6 +72,8 @@ RESNET50: dict[str, Any] = {
     "augmentation": "random-resized-crop",
 }
 """What ResNet-50 at batch 3,264 changes in the configuration of `digits`."""
+PACE = {"digits": 1, "resnet50": 10_000}
+"""How many times as long epochs and evaluations take as on `digits`: two cores can do them."""
 
 
 @dataclass
@@ -116,6 +119,7 @@ class Story:
     closed: bool = True
     """Whether the campaign is closed; without it, all runs have ended and nothing follows."""
     epoch_ms: float = 300.0
+    """On `digits`; see `PACE`."""
     submitter: str = "self"
     system_name: str = "2cpu-x86_64"
     system: Mapping[str, Any] = field(default_factory=lambda: SYSTEM)
@@ -402,7 +406,11 @@ def _go_to_the_end(
     )
     if story.joules:
         joules = story.joules[slot.run - 1]
-        value = {"joules": joules, "method": "rapl", "scope": "package-0", "nodes": [joules]}
+        config = campaign.configuration
+        method, scope = "rapl", "package-0"
+        if config.device == "cuda":
+            method, scope = "nvml", f"{how_many(config.procs_per_node, 'GPU')} a node"
+        value = {"joules": joules, "method": method, "scope": scope, "nodes": [joules]}
         log.point(keys.ENERGY, value, namespace=OWN)
 
 
@@ -437,7 +445,8 @@ def _train(
             return False
         now = steps if left is None else min(steps, left)
         left = None if left is None else left - now
-        milliseconds = story.epoch_ms * (0.9 + 0.2 * chance.random())
+        pace = PACE[story.benchmark]
+        milliseconds = pace * story.epoch_ms * (0.9 + 0.2 * chance.random())
         clock.pass_ms(milliseconds)
         taken += now * batch
         log.end(keys.EPOCH_STOP, None, epoch_num=epoch, samples_count=now * batch)
@@ -465,7 +474,7 @@ def _train(
             low, high = (target, target + 0.01) if reached else (0.2, target - 0.01)
             correct = int(samples * (low + (high - low) * chance.random())) + reached
             log.start(keys.EVAL_START, None, epoch_num=epoch)
-            clock.pass_ms(15 + chance.random() * 10)
+            clock.pass_ms(pace * (15 + chance.random() * 10))
             log.point(
                 keys.EVAL_ACCURACY,
                 correct / samples,

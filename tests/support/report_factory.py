@@ -24,6 +24,18 @@ def gpu_system(count: int, **software: str) -> dict[str, Any]:
     """A node with `count` accelerators."""
     system = copy.deepcopy(SYSTEM)
     system["hardware"]["accelerators"] = [{"model": "ACME A1000", "memory_gib": 80, "count": count}]
+    system["limits"] = {
+        "processor": {"max_mhz": None, "flags": []},
+        "accelerators": [
+            {
+                "model": "ACME A1000",
+                "cores": 10_000,
+                "capability": "9.0",
+                "max_mhz": 2000,
+                "power_watts": 500,
+            }
+        ],
+    }
     system["software"].update(software)
     return system
 

@@ -8,10 +8,16 @@ import hashlib
 import json
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pynvml
 import pytest
+from jsonschema import Draft202012Validator
 
 import fourmin
+from fourmin.ruleset import load_ruleset
+from fourmin.system import hardware
 from fourmin.system.capture import capture_system, system_digest
 from fourmin.system.environment import captured_environment, interpreter_changes
 from fourmin.system.hardware import usable_gpus
@@ -32,6 +38,7 @@ def test_the_digest_changes_with_hardware_and_versions_only() -> None:
     other = copy.deepcopy(system)
     other["environment"] = {"OMP_NUM_THREADS": "7"}
     other["software"]["operating_system"]["kernel"] = "9.9"
+    other["limits"] = {"processor": {"max_mhz": 4321, "flags": []}, "accelerators": []}
     assert system_digest(other) == digest
     for path, value in (
         (("hardware", "memory_gib"), 1),
@@ -100,13 +107,112 @@ def test_what_decides_a_run_is_in_the_package_digest(name: str, inside: bool) ->
 def test_hidden_gpus_are_not_counted(
     monkeypatch: pytest.MonkeyPatch, visible: str, expected: int
 ) -> None:
-    from fourmin.system import hardware
-
     monkeypatch.setattr(
         hardware, "accelerators", lambda: [{"model": "H100", "memory_gib": 80, "count": 2}]
     )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert usable_gpus() == expected
+
+
+CPUINFO = """\
+processor\t: 0
+model name\t: Some Processor @ 2.10GHz
+cpu MHz\t\t: 2903.998
+flags\t\t: fpu sse2 avx f16c avx2 avx512f amx_tile amx_bf16
+"""
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "clocks", "expected"),
+    [
+        (CPUINFO, ["2101000", "3800000"], (3800, ["amx_tile", "avx", "avx2", "avx512f"])),
+        (CPUINFO, [], (None, ["amx_tile", "avx", "avx2", "avx512f"])),
+        ("processor : 0\nFeatures : fp asimd sve sve2\n", ["n/a"], (None, ["asimd", "sve"])),
+        ("", [], (None, [])),
+    ],
+)
+def test_the_clock_is_the_highest_and_never_the_present_one(
+    cpuinfo: str,
+    clocks: list[str],
+    expected: tuple[int | None, list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(cpuinfo)
+    for number, clock in enumerate(clocks):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{number}/cpufreq"
+        folder.mkdir(parents=True)
+        (folder / "cpuinfo_max_freq").write_text(f"{clock}\n")
+    monkeypatch.setattr(hardware, "Path", lambda path: tmp_path / str(path).lstrip("/"))
+    found = hardware.limits()["processor"]
+    assert (found["max_mhz"], found["flags"]) == expected
+
+
+class FakeNvml:
+    """Two models; the second tells neither its cores nor its power limit."""
+
+    NVMLError, NVML_CLOCK_SM = pynvml.NVMLError, pynvml.NVML_CLOCK_SM
+    names = (b"NVIDIA H200", "NVIDIA H200", "ACME X1")
+
+    def nvmlInit(self) -> None: ...
+    def nvmlShutdown(self) -> None: ...
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.names)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetName(self, handle: int) -> str | bytes:
+        return self.names[handle]
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
+        return SimpleNamespace(total=141 << 30)
+
+    def nvmlDeviceGetCudaComputeCapability(self, handle: int) -> tuple[int, int]:
+        return (9, 0) if handle < 2 else (13, 1)
+
+    def nvmlDeviceGetMaxClockInfo(self, handle: int, kind: int) -> int:
+        assert kind == pynvml.NVML_CLOCK_SM
+        return 1980
+
+    def nvmlDeviceGetNumGpuCores(self, handle: int) -> int:
+        return self._known(handle, 16896)
+
+    def nvmlDeviceGetPowerManagementLimitConstraints(self, handle: int) -> list[int]:
+        return [200_000, self._known(handle, 700_000)]
+
+    def _known(self, handle: int, value: int) -> int:
+        if handle == 2:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+        return value
+
+
+def test_gpus_are_asked_for_their_limits_and_may_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    for name in dir(nvml):
+        if name.startswith("nvml"):
+            monkeypatch.setattr(pynvml, name, getattr(nvml, name))
+    h200 = {"cores": 16896, "capability": "9.0", "max_mhz": 1980, "power_watts": 700}
+    x1 = {"cores": None, "capability": "13.1", "max_mhz": 1980, "power_watts": None}
+    limits = hardware.limits()["accelerators"]
+    assert limits == [{"model": "ACME X1", **x1}, {"model": "NVIDIA H200", **h200}]
+    assert hardware.accelerators() == [
+        {"model": "ACME X1", "memory_gib": 141, "count": 1},
+        {"model": "NVIDIA H200", "memory_gib": 141, "count": 2},
+    ]
+    schema = load_ruleset().schema("result")["$defs"]["system"]["properties"]["limits"]
+    assert list(Draft202012Validator(schema).iter_errors(hardware.limits())) == []
+
+
+def test_without_a_driver_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", fail)
+    assert hardware.limits()["accelerators"] == []
+    assert hardware.accelerators() == hardware.busy_gpus() == []
+    assert hardware.driver_version() is None
 
 
 def test_names_of_host_user_and_home_are_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:

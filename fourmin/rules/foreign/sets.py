@@ -19,7 +19,7 @@ from fourmin.results.importers.model import (
 from fourmin.results.run_result import CONVERGED
 from fourmin.rules.compare import short
 from fourmin.rules.foreign.judge import FOREIGN_SET, judge
-from fourmin.rules.plausibility import facts, peak_of
+from fourmin.rules.physics import Work, peak_of
 from fourmin.rules.rule import NOTE, WARNING, Problem
 from fourmin.rules.runs import FEWEST_TIMES
 from fourmin.ruleset import CURRENT
@@ -41,6 +41,8 @@ _COMPARED = (
     "momentum",
     "weight_decay",
 )
+_IMAGE_SIZE = 224
+"""Height and width (pixels) of the images of MLPerf's ResNet-50."""
 _DESCRIBED = ("submitter", "division", "system_name", "number_of_nodes", "accelerators_per_node")
 
 
@@ -224,13 +226,13 @@ def faster_than_peak(found: ForeignSet) -> Iterator[Problem]:
     rate, chips = found.images_per_second, found.chips
     if not isinstance(model, str) or rate is None or not chips:
         return
-    operations = facts(CURRENT)["operations_per_image"].get(BENCHMARK)
+    work = Work.of(CURRENT, BENCHMARK, _IMAGE_SIZE)
     peak = peak_of(CURRENT, model[:LONGEST_NAME])
-    if operations is not None and peak is not None and rate * operations > chips * peak:
+    if work is not None and peak is not None and rate * work.training > chips * peak:
         yield Problem(
             found.path,
-            f"{rate:.0f} images/s take {rate * operations:.2g} operations/s; {chips} chips can do "
-            f"{chips * peak:.2g}",
+            f"{rate:.0f} images/s take {rate * work.training:.2g} operations/s; {chips} chips can "
+            f"do {chips * peak:.2g}",
         )
 
 
