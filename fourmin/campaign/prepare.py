@@ -15,6 +15,7 @@ from fourmin.base.errors import FourminError
 from fourmin.base.files import require_writable
 from fourmin.campaign.existing import against_going_on, registered_beacon
 from fourmin.campaign.jobs import Submission, inner_options
+from fourmin.campaign.naming import names, require_folder_names
 from fourmin.campaign.placement import Placement
 from fourmin.campaign.request import Existing, New, Request, Wanted
 from fourmin.campaign.requirements import (
@@ -115,6 +116,9 @@ def prepare(
     else:
         samples = data.train_samples if data else samples
         refused += _against_new(wanted, place, benchmark, data)
+        if not wanted.request.practice:
+            named = names(wanted.request, nodes, system)
+            refused += _raised(lambda: require_folder_names(*named))
     if configuration.steps_per_epoch(samples) == 0:
         batch = configuration.global_batch_size
         refused.append(

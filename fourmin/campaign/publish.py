@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import tempfile
@@ -12,27 +13,32 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
-from fourmin.ledger.submission import SYSTEM_FILE
-from fourmin.ledger.view import CampaignView, file_kind
+from fourmin.campaign.naming import place_of, require_no_twin
+from fourmin.ledger.campaign import LEDGER_FILE
+from fourmin.ledger.file_kinds import file_kind
+from fourmin.ledger.view import CampaignView
+from fourmin.results.description import untold
+from fourmin.results.places import SYSTEM_FILE
 from fourmin.results.plan import Plan
 from fourmin.rules.engine import check, load_campaign
-from fourmin.rules.rule import ERROR
+from fourmin.rules.rule import Finding
 from fourmin.system.privacy import private_words
 
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}\Z")
-_NOT_PUBLISHED = {"lock", "pending", "temporary", "unknown"}
+_PUBLISHED = {"plan", "ledger", "summary", "events", "result", "kept-log", "signature"}
 
 
 @dataclass(frozen=True)
 class Publication:
     """What `publish` would write: files by path below the submissions folder, and concerns.
 
-    `private` lists, in plain words, what would identify a host or a user.
+    `private` lists, in plain words, what would identify a host or a user; `untold` what the
+    system's description does not say yet.
     """
 
     place: Path
     files: Mapping[Path, bytes]
-    private: tuple[str, ...]
+    private: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()
 
     def require_impersonal(self) -> None:
         """Raise FourminError where something would identify a host or a user."""
@@ -43,22 +49,6 @@ class Publication:
                 "files with a hash in the ledger cannot be changed: run another campaign, or "
                 "publish it as it is with --allow-private",
             )
-
-
-def place_of(plan: Plan) -> Path:
-    """`<submitter>/<system>/<benchmark>` of a plan, below the submissions folder.
-
-    Raises FourminError when one is no plain file name.
-    """
-    parts = (plan.submitter, plan.system, plan.benchmark)
-    for option, part in zip(("--submitter", "--system", "the benchmark"), parts, strict=True):
-        if not _PLAIN_NAME.match(part):
-            raise FourminError(
-                f"{option} {part!r} cannot name a folder",
-                "submissions have plain names: letters, digits and . _ + -",
-                "give another name when the campaign is registered or run",
-            )
-    return Path(*parts)
 
 
 def prepare_publication(folder: Path, submissions: Path) -> Publication:
@@ -75,25 +65,34 @@ def prepare_publication(folder: Path, submissions: Path) -> Publication:
             "`fourmin run --resume` ends it, `fourmin abandon` gives it up",
         )
     place = place_of(plan)
+    require_no_twin(submissions, place)
     files = {
-        place / folder.resolve().name / name: data
+        place / plan.name / name: data
         for name, data in campaign.files.items()
-        if data is not None and file_kind(name) not in _NOT_PUBLISHED
+        if data is not None and file_kind(name) in _PUBLISHED
     }
     description = place.parent / SYSTEM_FILE
     existing = submissions / description
-    files[description] = (
-        existing.read_bytes() if existing.is_file() else json_bytes(describe_system(campaign, plan))
-    )
-    _refuse_invalid(folder, files)
-    return Publication(place, files, tuple(_private(files)))
+    if existing.is_file():
+        files[description] = existing.read_bytes()
+        missing = []
+    else:
+        described = describe_system(campaign, plan)
+        files[description] = json_bytes(described)
+        missing = untold(described)
+    _refuse_invalid(folder, files, description, missing)
+    return Publication(place, files, tuple(_private(files)), tuple(missing))
 
 
 def publish(publication: Publication, submissions: Path) -> None:
-    """Write what was prepared. Raises FourminError when another file lies in a place."""
+    """Write what was prepared. Raises FourminError when another file lies in a place.
+
+    Only a ledger may be there that goes on in the new one: that of the registered plan.
+    """
     for name, data in publication.files.items():
         path = submissions / name
-        if path.is_file() and path.read_bytes() != data:
+        there = path.read_bytes() if path.is_file() else data
+        if there != data and not (path.name == LEDGER_FILE and data.startswith(there)):
             raise FourminError(
                 f"{path} exists already with another content", next_step="look at it first"
             )
@@ -104,8 +103,11 @@ def publish(publication: Publication, submissions: Path) -> None:
 
 
 def describe_system(campaign: CampaignView, plan: Plan) -> dict[str, Any]:
-    """system.json from what the campaign captured, with MLPerf's fields; the rest is the user's."""
-    captured: Any = campaign.runs[0].facts.system or {}
+    """system.json from what the campaign captured, with MLPerf's fields.
+
+    What nothing captures is empty, and is the user's to tell.
+    """
+    captured: Any = next(run.facts.system for run in campaign.runs if run.facts.system)
     hardware, software = captured["hardware"], captured["software"]
     processor, chips = hardware["processor"], hardware["accelerators"]
     memory = hardware["memory_gib"]
@@ -116,13 +118,13 @@ def describe_system(campaign: CampaignView, plan: Plan) -> dict[str, Any]:
         "division": plan.division,
         "status": "onprem",
         "system_name": plan.system,
-        "system_digest": plan.system_digest,
         "number_of_nodes": plan.configuration["nodes"],
         "host_processors_per_node": processor["sockets"],
         "host_processor_model_name": processor["model"],
         "host_processor_core_count": processor["cpus"] // processor["sockets"],
-        "host_memory_capacity": "unknown" if memory is None else f"{memory} GiB",
-        "host_networking": ", ".join(hardware["network"]) or "none",
+        "host_memory_capacity": "" if memory is None else f"{memory} GiB",
+        "host_storage_type": "",
+        "host_networking": ", ".join(hardware["network"]),
         "accelerators_per_node": sum(chip["count"] for chip in chips),
         "accelerator_model_name": ", ".join(chip["model"] for chip in chips) or "none",
         "accelerator_memory_capacity": ", ".join(f"{chip['memory_gib']} GiB" for chip in chips),
@@ -136,22 +138,31 @@ def describe_system(campaign: CampaignView, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _refuse_invalid(folder: Path, files: Mapping[Path, bytes]) -> None:
-    """Check the submission as it would lie there, before anything is written."""
+def _refuse_invalid(
+    folder: Path, files: Mapping[Path, bytes], description: Path, untold: list[str]
+) -> None:
+    """Check the submission as it would lie there, with its description completed, before anything
+    is written.
+    """
     with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
         root = Path(scratch) / "submissions"
-        publish(Publication(Path(), files, ()), root)
+        told = json.loads(files[description]) | dict.fromkeys(untold, "told later")
+        completed = {description: json_bytes(told)} if untold else {}
+        publish(Publication(Path(), {**files, **completed}), root)
         report = check([root])
         shutil.rmtree(root)
-    errors = [finding for finding in report.findings if finding.severity == ERROR]
-    if errors:
-        lines = [f"{f.code} {f.path.removeprefix(f'{root}/')}: {f.message}" for f in errors[:8]]
-        more = [f"and {len(errors) - 8} more"] if len(errors) > 8 else []
+    if not report.ok:
+        errors = [finding for verdict in report.verdicts for finding in verdict.failing]
         raise FourminError(
             f"{folder} does not validate as a submission",
-            "\n".join([*lines, *more]),
+            "\n".join(_told(errors, f"{root}/")),
             f"`fourmin validate {folder}` and `fourmin rules CODE` say more",
         )
+
+
+def _told(errors: list[Finding], root: str) -> list[str]:
+    lines = [f"{f.code} {f.path.removeprefix(root)}: {f.message}" for f in errors[:8]]
+    return [*lines, f"and {len(errors) - 8} more"] if len(errors) > 8 else lines
 
 
 def _private(files: Mapping[Path, bytes]) -> list[str]:

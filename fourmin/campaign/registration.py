@@ -14,9 +14,9 @@ from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder, write_durably
 from fourmin.campaign.execute import Materials
 from fourmin.campaign.existing import against_going_on, registered_beacon
+from fourmin.campaign.naming import names, place_of, require_no_twin
 from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import Prepared, prepare
-from fourmin.campaign.publish import place_of
 from fourmin.campaign.request import Existing, New, Request
 from fourmin.campaign.requirements import Data, get_data, other_dataset, require
 from fourmin.ledger.campaign import Campaign, require_campaign
@@ -77,7 +77,9 @@ def register(request: Request, placement: Placement) -> Path:
         )
     data = prepared.data or get_data(prepared.benchmark, placement.data_dir)
     plan = _plan(prepared, request, data, prepared.system)
-    return Campaign.register(prepared.wanted.results / place_of(plan), plan).folder
+    place = place_of(plan)
+    require_no_twin(prepared.wanted.results, place)
+    return Campaign.register(prepared.wanted.results / place, plan).folder
 
 
 def abandon(folder: Path, reason: str) -> None:
@@ -99,21 +101,12 @@ def campaign_name(preset: str, practice: bool, created_ms: int) -> str:
     return f"{kind}{preset}-{created:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
-def default_system_name(system: Mapping[str, Any]) -> str:
-    """A name from the hardware, such as `8xH100` or `2cpu`, where the user gave none."""
-    hardware = system["hardware"]
-    if hardware["accelerators"]:
-        first = hardware["accelerators"][0]
-        return f"{first['count']}x{first['model'].replace(' ', '-')}"
-    return f"{hardware['processor']['cpus']}cpu-{hardware['processor']['architecture']}"
-
-
 def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str, Any]) -> Plan:
     benchmark, configuration = prepared.benchmark, prepared.configuration
     if not request.practice:
         require([*other_dataset(data, benchmark)], configuration.preset)
     now = time.time_ns() // 1_000_000
-    submitter = request.submitter or "self"
+    submitter, system_name = names(request, configuration.nodes, system)
     earlier = earlier_campaigns(prepared.wanted.results, benchmark.name, submitter)
     counted, practice = (
         [EarlierCampaign(one.campaign, one.head) for one in earlier if one.practice is kind]
@@ -129,7 +122,7 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
         settings=request.settings,
         runs=prepared.runs,
         submitter=submitter,
-        system=request.system_name or default_system_name(system),
+        system=system_name,
         name=campaign_name(configuration.preset, request.practice, now),
         nonce=secrets.token_hex(16),
         chip=chip,

@@ -89,9 +89,11 @@ def submit(
 
     Everything that will be published is listed. A campaign that does not validate is refused.
     """
+    from fourmin.base.errors import list_names
     from fourmin.base.text import printable
     from fourmin.campaign.publish import prepare_publication, publish
     from fourmin.cli.output import stdout
+    from fourmin.results.places import SYSTEM_FILE
 
     publication = prepare_publication(campaign, into)
     console = stdout()
@@ -104,6 +106,9 @@ def submit(
         console.print("nothing was written (--dry-run)")
         return
     publish(publication, into)
-    console.print(
-        f"written; complete {into / publication.place.parent / 'system.json'}, then commit"
-    )
+    description = into / publication.place.parent / SYSTEM_FILE
+    if publication.untold:
+        console.print(f"written; tell {list_names(publication.untold)} in {description}, ")
+        console.print(f"then `fourmin validate {into}`, and commit")
+    else:
+        console.print(f"written; see whether {description} is right, then commit")

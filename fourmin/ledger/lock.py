@@ -13,6 +13,7 @@ import errno
 import fcntl
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -34,6 +35,12 @@ class CampaignLock:
 
     def __enter__(self) -> CampaignLock:
         """Take the lock. Raises FourminError when another process holds it."""
+        while not self._taken():
+            self._close()  # its holder removed the file after it was opened here
+        return self
+
+    def _taken(self) -> bool:
+        """Lock the file; whether it is still the one that others will open."""
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,10 +52,15 @@ class CampaignLock:
             if error.errno not in UNSUPPORTED:
                 raise
             self._take_lease()
-        else:
-            os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{_identity()}\n".encode(), 0)
-        return self
+            return True
+        try:
+            if not os.path.samestat(os.fstat(self._descriptor), os.stat(self._path)):
+                return False
+        except FileNotFoundError:
+            return False
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{_identity()}\n".encode(), 0)
+        return True
 
     def __exit__(
         self,
@@ -56,9 +68,9 @@ class CampaignLock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Give the lock back; the file stays, without the name of this host."""
-        if self._descriptor is not None and self._lease is None:
-            os.ftruncate(self._descriptor, 0)
+        """Give the lock back. Its file goes as well: among submissions it would be a stray one."""
+        with suppress(OSError):
+            self._path.unlink()
         self._close()
         if self._lease is not None:
             self._lease.unlink(missing_ok=True)

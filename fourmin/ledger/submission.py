@@ -1,40 +1,81 @@
-"""A submission as a reader sees it: one system's folder in `submissions/<submitter>/`."""
+"""Submissions as a reader sees them: what lies below a root of them, and each system's folder."""
 
 from __future__ import annotations
 
+import os
 import posixpath
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from fourmin.ledger.view import CampaignView, Document
-from fourmin.results.folder import Contents, Fault, JsonFile, list_folder, read_bytes
+from fourmin.results.folder import JsonFile, list_folder, read_bytes
+from fourmin.results.names import MAX_DROPPING_BYTES, is_dropping, wrong_folder_name
+from fourmin.results.places import LEVELS, SYSTEM_FILE, Place, misfit
 from fourmin.ruleset import CURRENT
 
-SYSTEM_FILE = "system.json"
-DEPTH = 5
-"""benchmark / campaign / run / file, below the system's folder."""
+
+@dataclass(frozen=True)
+class PackageView:
+    """A folder whose paths follow the grammar of `places`, outside of campaigns.
+
+    `misfits` are paths below it, each with why it does not belong there.
+    """
+
+    path: str
+    misfits: tuple[tuple[str, str], ...]
+    droppings: tuple[str, ...]
+
+    @classmethod
+    def load(
+        cls, folder: Path, path: str, grammar: str, level: int, campaigns: Collection[str]
+    ) -> PackageView:
+        """Look at all names that lie in no campaign. `level` is how far below its root it lies;
+        `campaigns` are relative to it.
+        """
+        contents = list_folder(folder, len(LEVELS) + 1 - level, campaigns)
+        droppings, misfits = [], [(fault.path, fault.message) for fault in contents.faults]
+        for name in contents.folders:
+            misfits.append((name, wrong_folder_name(posixpath.basename(name))))
+        for name in contents.files:
+            base, depth = posixpath.basename(name), level + name.count("/")
+            size = os.lstat(folder / name).st_size
+            if is_dropping(base) and size <= MAX_DROPPING_BYTES:
+                droppings.append(name)
+            else:
+                misfits.append((name, misfit(grammar, depth, base, size)))
+        wrong = sorted((name, why) for name, why in misfits if why)
+        return cls(path, tuple(wrong), tuple(sorted(droppings)))
+
+    def where(self, name: str) -> str:
+        """The path of a file below, as findings name it."""
+        return posixpath.join(self.path, name) if name else self.path
 
 
 @dataclass
 class SubmissionView:
-    """`path` as findings name it, what lies there, and the campaigns below by relative path."""
+    """One system's folder in a submitter's: `path` as findings name it, its place below the root,
+    and the campaigns below by relative path.
+    """
 
     path: str
-    contents: Contents
+    place: Place
     system_bytes: bytes | None
+    unreadable: str
+    """The kind of fault for which the description that is there cannot be read."""
     campaigns: dict[str, CampaignView]
 
     @classmethod
-    def load(cls, folder: Path, path: str, campaigns: dict[str, CampaignView]) -> SubmissionView:
+    def load(
+        cls, folder: Path, path: str, place: Place, campaigns: dict[str, CampaignView]
+    ) -> SubmissionView:
         """Read the system description; the campaigns were loaded before."""
-        contents = list_folder(folder, DEPTH)
-        data = read_bytes(folder / SYSTEM_FILE)
-        faults = contents.faults
+        file = folder / SYSTEM_FILE
+        data = read_bytes(file) if os.path.lexists(file) else ""
         if isinstance(data, str):
-            faults = (*faults, Fault(data, SYSTEM_FILE, f"the file is {data}"))
-        contents = Contents(contents.files, contents.folders, faults)
-        return cls(path, contents, None if isinstance(data, str) else data, campaigns)
+            return cls(path, place, None, data, campaigns)
+        return cls(path, place, data, "", campaigns)
 
     def where(self, name: str) -> str:
         """The path of a file below, as findings name it."""
@@ -42,12 +83,7 @@ class SubmissionView:
 
     @cached_property
     def system(self) -> Document | None:
+        """The description, None where there is none that can be read."""
         if self.system_bytes is None:
             return None
         return Document(JsonFile.parse(SYSTEM_FILE, self.system_bytes), "system", CURRENT)
-
-    def outside_campaigns(self) -> list[str]:
-        """Files, and faults' paths, that lie in no campaign's folder."""
-        names = [*self.contents.files, *(fault.path for fault in self.contents.faults)]
-        folders = tuple(f"{name}/" for name in self.campaigns)
-        return [name for name in names if not name.startswith(folders)]

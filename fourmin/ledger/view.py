@@ -7,7 +7,6 @@ file. What cannot be read or parsed is None, and stays available as a fault.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,13 +18,13 @@ from fourmin.base.errors import FourminError
 from fourmin.ledger import chain
 from fourmin.ledger.campaign import (
     CAMPAIGN_FILE,
-    CHECKPOINTS_FOLDER,
     EVENTS_FILE,
     LEDGER_FILE,
     PENDING,
     RESULT_FILE,
     SUMMARY_FILE,
 )
+from fourmin.ledger.file_kinds import RUN_FOLDER, UNREAD, file_kind, is_checkpoints, most_bytes
 from fourmin.ledger.history import History, RunHistory
 from fourmin.ledger.landings import Landing
 from fourmin.log import keys
@@ -34,23 +33,12 @@ from fourmin.log.records import Record
 from fourmin.log.restarts import Restart, counted
 from fourmin.log.timeline import Timeline
 from fourmin.recipe.configuration import Configuration
-from fourmin.results.folder import (
-    MAX_FILE_BYTES,
-    Contents,
-    Fault,
-    JsonFile,
-    read_bytes,
-    with_unix_line_ends,
-)
+from fourmin.results.folder import Contents, Fault, JsonFile, read_bytes, with_unix_line_ends
+from fourmin.results.places import LEVELS, Place
 from fourmin.results.plan import Plan
 from fourmin.results.run_result import ABORTED, RunFacts
 from fourmin.results.schema import SchemaError, schema_errors
 from fourmin.ruleset import CURRENT, Benchmark, load_ruleset, versions
-
-RUN_FOLDER = re.compile(r"run-([1-9][0-9]{0,3})\Z")
-KEPT_LOG = re.compile(r"events\.attempt-([1-9][0-9]{0,4})\.log\Z")
-_LOCK = re.compile(r"\.lock(-.*)?\Z")
-_TEMPORARY = re.compile(r"\.(.+)\.tmp\Z")
 
 
 @dataclass(frozen=True)
@@ -190,7 +178,8 @@ class CampaignView:
     """A campaign's folder: `path` as findings name it, the files' bytes, and the faults.
 
     `files` are all regular files by path relative to the folder, with None for those that
-    could not be read or that nothing here needs.
+    could not be read or that nothing here needs. `place` is where the folder lies below a root of
+    submissions, None elsewhere.
     """
 
     path: str
@@ -203,9 +192,12 @@ class CampaignView:
     """The files whose line ends git had converted; `files` has their bytes from before."""
     landed: Landing | None = None
     """How its plan came to the base branch, where that is looked at."""
+    place: Place | None = None
 
     @classmethod
-    def load(cls, folder: Path, path: str, contents: Contents) -> CampaignView:
+    def load(
+        cls, folder: Path, path: str, contents: Contents, place: Place | None = None
+    ) -> CampaignView:
         """Read the files that a campaign has, each once and within its limit."""
         files: dict[str, bytes | None] = {}
         converted: list[str] = []
@@ -217,16 +209,18 @@ class CampaignView:
         ]
         for name in contents.files:
             files[name] = None
-            if file_kind(name) in ("lock", "unknown", "temporary"):
+            kind = file_kind(name)
+            if kind in UNREAD:
                 continue
-            data = read_bytes(folder / name, MAX_FILE_BYTES)
+            data = read_bytes(folder / name, most_bytes(kind))
             if isinstance(data, str):
                 faults.append(Fault(data, name, f"the file is {data}"))
                 continue
             files[name] = with_unix_line_ends(data)
             if files[name] is not data:
                 converted.append(name)
-        return cls(path, files, contents.folders, tuple(faults), folder, tuple(converted))
+        said = tuple(faults)
+        return cls(path, files, contents.folders, said, folder, tuple(converted), place=place)
 
     def where(self, name: str) -> str:
         """The path of a file of this campaign, as findings name it."""
@@ -249,6 +243,26 @@ class CampaignView:
         """What campaign.json registers, None where it is missing or not valid."""
         content = None if self.plan_document is None else self.plan_document.content
         return None if content is None else Plan.from_json(content)
+
+    @cached_property
+    def planned_place(self) -> Place:
+        """Where the plan says that the campaign lies among submissions; empty without a plan."""
+        return tuple(getattr(self.plan, level) for level in LEVELS) if self.plan else ()
+
+    @property
+    def at_home(self) -> bool:
+        """Whether the folder lies outside of submissions, or in the plan's place among them."""
+        here, planned = self.place, self.planned_place
+        return here is None or (
+            len(here) == len(planned)
+            and all(name in (None, said) for name, said in zip(here, planned, strict=True))
+        )
+
+    @property
+    def submitter(self) -> str:
+        """Whose it is: below a root of submissions its folder says, elsewhere its plan."""
+        said = self.plan.submitter if self.plan else "unknown"
+        return (self.place[0] if self.place else None) or said
 
     @cached_property
     def summary_document(self) -> Document | None:
@@ -284,6 +298,11 @@ class CampaignView:
     @property
     def entries(self) -> list[chain.Entry]:
         return self._chain[0]
+
+    @property
+    def head(self) -> str:
+        """SHA-256 of the ledger's last line that can be read; empty without one."""
+        return self.entries[-1].sha256 if self.entries else ""
 
     @property
     def chain_problems(self) -> list[chain.ChainProblem]:
@@ -342,12 +361,6 @@ class CampaignView:
         return None if file is None else Document(file, schema, self.ruleset)
 
 
-def is_checkpoints(folder: str) -> bool:
-    """Whether a folder, relative to the campaign's, is where a run keeps its checkpoints."""
-    run, _, name = folder.partition("/")
-    return name == CHECKPOINTS_FOLDER and RUN_FOLDER.match(run) is not None
-
-
 def find_benchmark(ruleset: JSON, name: JSON) -> Benchmark | None:
     """A benchmark that this installation has, or None."""
     if not isinstance(ruleset, str) or not isinstance(name, str) or ruleset not in versions():
@@ -365,29 +378,3 @@ def _configuration(value: Mapping[str, Any]) -> Configuration | None:
         return Configuration.from_json(value)
     except FourminError:
         return None
-
-
-def file_kind(name: str) -> str:
-    """What a file is by its name: `plan`, `ledger`, `summary`, `events`, `result`,
-    `kept-log`, `lock`, `pending`, `temporary` or `unknown`.
-    """
-    folder, _, base = name.rpartition("/")
-    if folder and not RUN_FOLDER.match(folder):
-        return "unknown"
-    known = (
-        {EVENTS_FILE: "events", RESULT_FILE: "result"}
-        if folder
-        else {CAMPAIGN_FILE: "plan", LEDGER_FILE: "ledger", SUMMARY_FILE: "summary"}
-    )
-    if base in known:
-        return known[base]
-    if folder and KEPT_LOG.match(base):
-        return "kept-log"
-    if not folder and _LOCK.match(base):
-        return "lock"
-    temporary = _TEMPORARY.match(base)
-    if temporary and temporary.group(1).removesuffix(PENDING) in known:
-        return "temporary"
-    if base.endswith(PENDING) and base.removesuffix(PENDING) in known:
-        return "pending"
-    return "unknown"

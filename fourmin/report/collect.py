@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fourmin.ledger.campaign import CAMPAIGN_FILE
 from fourmin.ledger.git import Repository
+from fourmin.ledger.identity import shown
 from fourmin.ledger.landings import Landing, Landings
 from fourmin.ledger.view import CampaignView
 from fourmin.report.foreign import foreign_result
@@ -20,7 +21,7 @@ from fourmin.report.parallel import in_processes
 from fourmin.report.prices import Price, price_of
 from fourmin.report.published import published_results
 from fourmin.results import tree
-from fourmin.rules.engine import check_campaigns, load_campaign
+from fourmin.rules.engine import check_campaigns, load_target
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
 from fourmin.rules.verdict import Verdict
 from fourmin.ruleset import CURRENT
@@ -55,12 +56,13 @@ def _results(paths: Sequence[Path]) -> Iterator[Result]:
     targets, _ = tree.find_all([os.fspath(path) for path in paths])
     foreign = [target for target in targets if target.kind in tree.FOREIGN_KINDS]
     yield from (result for result in in_processes(_foreign, foreign) if result is not None)
-    campaigns = [load_campaign(t.folder, t.path) for t in targets if t.kind == tree.CAMPAIGN]
+    campaigns = [load_target(target) for target in targets if target.kind == tree.CAMPAIGN]
+    judged = {verdict.path: verdict for verdict in check_campaigns(campaigns)}
     branches = list(_branches(paths))
     now_ms = time.time_ns() // 1_000_000
-    for campaign, verdict in zip(campaigns, check_campaigns(campaigns), strict=True):
-        found = (_landing(campaign, *branch) for branch in branches)
-        yield campaign_result(campaign, verdict, now_ms, next(filter(None, found), None))
+    for one in shown(campaigns):
+        found = (_landing(one, *branch) for branch in branches)
+        yield campaign_result(one, judged[one.path], now_ms, next(filter(None, found), None))
 
 
 def _branches(paths: Sequence[Path]) -> Iterator[tuple[Repository, Landings]]:

@@ -54,7 +54,7 @@ def campaign_result(
     return Result(
         source="fourmin",
         path=campaign.path,
-        submitter=plan.submitter if plan else "unknown",
+        submitter=campaign.submitter,
         system=plan.system if plan else "unknown",
         benchmark=plan.benchmark if plan else "unknown",
         division=plan.division if plan else "unknown",
@@ -78,7 +78,7 @@ def campaign_result(
             "fourmin",
             registration == SELF,
             (plan.ruleset, plan.benchmark, plan.division) if plan else campaign.path,
-            plan and (plan.submitter, plan.system_kind),
+            plan and (campaign.submitter, plan.system_kind),
         ),
         identity=campaign.digest or campaign.path,
         dataset=_dataset(plan, benchmark) if plan and benchmark else "",
@@ -98,11 +98,11 @@ def campaign_result(
 
 
 def _dataset(plan: Plan, benchmark: Benchmark) -> str:
-    """The benchmark's dataset; where the benchmark does not pin its bytes, with their digest."""
-    name = str(benchmark.dataset.get("name", ""))
-    if benchmark.dataset.get("train_digest") is not None:
-        return name
-    return f"{name} {plan.dataset['train_digest'][:12]}"
+    """The benchmark's dataset; where the benchmark does not pin its bytes, with their digests."""
+    said = benchmark.dataset
+    open_digests = [one for one in ("train_digest", "eval_digest") if said.get(one) is None]
+    name = str(said.get("name", ""))
+    return " ".join([name, *(plan.dataset[one][:12] for one in open_digests)])
 
 
 def _registration(campaign: CampaignView, landed: Landing | None) -> str:

@@ -1,27 +1,25 @@
 """A folder that somebody else filled: listed once, read with limits, trusted in nothing.
 
 Symlinks are never followed below the folder, special files never opened, and a name that could
-mean another file elsewhere (not plain ASCII, or equal to its neighbour's but for case) is a
+mean another file elsewhere (`names.unsafe_name`, or equal to its neighbour's but for case) is a
 fault. Faults are kept, never raised.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from fourmin.base.canonical import JSON, StrictJSONError, loads_strict, sha256_hex
+from fourmin.results.names import unsafe_name
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 MAX_JSON_BYTES = 4 * 1024 * 1024
 MAX_NAMES = 20_000
 """Most names that are looked at in one folder and all below it."""
-
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9._+-]{1,200}\Z")
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Fault:
 FAULTS = {
     "symlink": "a symbolic link; links are not followed",
     "special": "neither a file nor a folder",
-    "name": "a name that is not plain ASCII letters, digits and . _ + -",
+    "name": "a name that means another file, or none, on some system",
     "case": "differs from another name in the same folder by case alone",
     "unreadable": "cannot be read",
     "too-large": "has more bytes than the limit",
@@ -55,10 +53,11 @@ class Contents:
     faults: tuple[Fault, ...]
 
 
-def list_folder(root: Path, max_depth: int = 2) -> Contents:
+def list_folder(root: Path, max_depth: int = 2, closed: Collection[str] = ()) -> Contents:
     """What lies in `root` and up to `max_depth` levels of folders; never raises.
 
-    Names with a fault are left out, unless they differ by case alone.
+    Names with a fault are left out, unless they differ by case alone. Folders of `closed` are not
+    looked into.
     """
     files: list[str] = []
     folders: list[str] = []
@@ -74,8 +73,9 @@ def list_folder(root: Path, max_depth: int = 2) -> Contents:
                 faults.append(Fault("too-many", below, FAULTS["too-many"]))
                 return Contents(tuple(sorted(files)), tuple(sorted(folders)), tuple(faults))
             path = f"{below}/{entry.name}" if below else entry.name
-            if not _PLAIN_NAME.match(entry.name):
-                faults.append(Fault("name", path, FAULTS["name"]))
+            unsafe = unsafe_name(entry.name)
+            if unsafe:
+                faults.append(Fault("name", path, unsafe))
                 continue
             twin = lower.setdefault(entry.name.lower(), entry.name)
             if twin != entry.name:
@@ -84,6 +84,8 @@ def list_folder(root: Path, max_depth: int = 2) -> Contents:
                 faults.append(Fault("symlink", path, FAULTS["symlink"]))
             elif entry.is_dir(follow_symlinks=False):
                 folders.append(path)
+                if path in closed:
+                    continue
                 if path.count("/") + 1 < max_depth:
                     waiting.append(path)
                 else:

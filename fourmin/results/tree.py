@@ -1,16 +1,20 @@
-"""What lies below a path: campaigns, submissions and lone runs, found by the files they have."""
+"""What lies below a path: campaigns, submissions and lone runs, found by the files they have.
+
+Below a root of submissions a campaign has its place, and nothing else is looked for there.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
 from fourmin.results.estimates import holds_estimate
 from fourmin.results.importers import dawnbench, mlperf
+from fourmin.results.places import AUDITS, SUBMISSIONS, SYSTEM_FILE, Place, Root, find_roots
 
 CAMPAIGN = "campaign"
 RUN = "run"
@@ -20,6 +24,8 @@ MLPERF_RUN_SET = "mlperf-run-set"
 DAWNBENCH_ENTRY = "dawnbench-entry"
 ESTIMATE = "estimate"
 """A file of `fourmin estimate`, which is no result."""
+PACKAGES = (SUBMISSIONS, AUDITS)
+"""Folders whose paths follow a grammar: a root of submissions, or a part of one, and audits."""
 FOREIGN_KINDS = (MLPERF_RUN, MLPERF_RUN_SET, DAWNBENCH_ENTRY)
 """What other benchmarks leave."""
 
@@ -34,20 +40,22 @@ _RUN_NAME = re.compile(r"run-[0-9]+\Z")
 @dataclass(frozen=True)
 class Target:
     """Something to check: its kind, its folder (for a single log or an entry, the file), and its
-    path as the caller gave it. `logs` are the names of a run set's logs.
+    path as the caller gave it. `logs` are the names of a run set's logs, `place` where it lies
+    below a root of submissions.
     """
 
     kind: str
     folder: Path
     path: str
     logs: tuple[str, ...] = ()
+    place: Place | None = None
 
     @property
-    def identity(self) -> str:
+    def identity(self) -> tuple[str, str]:
         """The same for the same thing by another path; a link in its place is its own thing."""
         if self.kind in (MLPERF_RUN, DAWNBENCH_ENTRY, ESTIMATE):
-            return os.path.join(os.path.realpath(self.folder.parent), self.folder.name)
-        return os.path.realpath(self.folder)
+            return self.kind, os.path.join(os.path.realpath(self.folder.parent), self.folder.name)
+        return self.kind, os.path.realpath(self.folder)
 
 
 def find_all(paths: Iterable[str]) -> tuple[list[Target], list[str]]:
@@ -55,7 +63,7 @@ def find_all(paths: Iterable[str]) -> tuple[list[Target], list[str]]:
 
     Raises FourminError for a path that does not exist.
     """
-    found: dict[str, Target] = {}
+    found: dict[tuple[str, str], Target] = {}
     empty: list[str] = []
     for given in paths:
         if not os.path.lexists(given):
@@ -79,8 +87,54 @@ def find_targets(given: str) -> list[Target]:
     given = given.rstrip("/") or "/"
     root = Path(given)
     if root.is_file():
-        return _of_file(root, given)
-    return list(_walk(root, given, 0))
+        return _placed(os.path.dirname(given) or ".", _of_file(root, given))
+    return _placed(given, list(_walk(root, given, 0)))
+
+
+def _placed(given: str, found: list[Target]) -> list[Target]:
+    """The targets with their places, and the folders whose paths follow a grammar.
+
+    Below a root of submissions whatever is no campaign is a file that belongs there or does not.
+    """
+    top = os.path.abspath(given)
+    paths = [os.path.abspath(target.path) for target in found]
+
+    def of(kind: str) -> list[str]:
+        return [path for path, target in zip(paths, found, strict=True) if target.kind == kind]
+
+    roots = find_roots(top, of(CAMPAIGN), of(SUBMISSION))
+    placed: dict[tuple[str, str], Target] = {}
+
+    def add(kind: str, path: str, place: Place) -> None:
+        if path == top or path.startswith(f"{top.rstrip('/')}/"):
+            shown = given if path == top else os.path.join(given, os.path.relpath(path, top))
+            placed.setdefault((kind, path), Target(kind, Path(shown), shown, place=place))
+
+    for root in roots:
+        part = max(root.scope, top, key=len)
+        place = root.place(part) or ()
+        if len(place) <= 2:  # below a system's folder are only campaigns
+            add(SUBMISSIONS, part, place)
+        audits = os.path.join(os.path.dirname(root.path), AUDITS)
+        if os.path.basename(root.path) == SUBMISSIONS and os.path.isdir(audits):
+            add(AUDITS, audits, ())
+    for path, target in zip(paths, found, strict=True):
+        within, place = _within(roots, path)
+        described = target.kind == SUBMISSION and len(place) == 2
+        if within is not None and (described or (target.kind == CAMPAIGN and len(place) > 2)):
+            below = os.path.relpath(path, within.path).split("/")
+            add(SUBMISSION, os.path.join(within.path, *below[:2]), place[:2])
+        if within is None:
+            placed[target.kind, path] = target
+        elif target.kind == CAMPAIGN:
+            placed[target.kind, path] = replace(target, place=place)
+    return list(placed.values())
+
+
+def _within(roots: Iterable[Root], path: str) -> tuple[Root | None, Place]:
+    """The root that a path lies below, and its place there."""
+    found = ((root, root.place(path)) for root in roots)
+    return next(((root, place) for root, place in found if place is not None), (None, ()))
 
 
 def _of_file(file: Path, given: str) -> list[Target]:
@@ -148,7 +202,7 @@ def _target(folder: Path, path: str) -> Target | None:
     """What `folder` itself is, or None."""
     if _has(folder, _CAMPAIGN_FILES):
         return Target(CAMPAIGN, folder, path)
-    if _has(folder, ("system.json",)):
+    if _has(folder, (SYSTEM_FILE,)):
         return Target(SUBMISSION, folder, path)
     name = folder.name or folder.resolve().name
     if _RUN_NAME.match(name) and (_has(folder, _RUN_FILES) or campaign_of(folder)):

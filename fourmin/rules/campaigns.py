@@ -1,10 +1,18 @@
-"""LED, RUN and DAT over several campaigns: what they say of each other."""
+"""LED, RUN and DAT over several campaigns: what they say of each other.
+
+Each campaign counts once, as `identities` finds it; a copy in a wrong place says nothing of the
+others. Between submitters no order is claimed: what one of them writes makes no result of another
+invalid.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Iterator, Sequence
+from itertools import takewhile
 
-from fourmin.ledger.view import CampaignView
+from fourmin.ledger.identity import identities
+from fourmin.ledger.view import CampaignView, RunView
 from fourmin.results.plan import Plan
 from fourmin.rules.rule import ERROR, NOTE, TREE, WARNING, Problem, rule
 from fourmin.rules.runs import time_series
@@ -17,12 +25,29 @@ def _counted(campaigns: Sequence[CampaignView]) -> list[tuple[CampaignView, Plan
 
 
 def _by_digest(campaigns: Sequence[CampaignView]) -> dict[str, CampaignView]:
-    """One view of each campaign: one that lies in two places is one campaign."""
-    found: dict[str, CampaignView] = {}
-    for campaign in campaigns:
-        if campaign.plan is not None:
-            found.setdefault(campaign.digest, campaign)
-    return found
+    """Each campaign once, in the folder that counts."""
+    return {digest: identity.view for digest, identity in identities(campaigns).items()}
+
+
+@rule("LED015", "one-chain", ERROR, TREE)
+def one_chain(campaigns: Sequence[CampaignView]) -> Iterator[Problem]:
+    """Of one plan there is one ledger.
+
+    What it checks
+        Of campaigns with the same campaign.json, byte for byte, whether each ledger is the
+        beginning of the longest; outside of submissions, and in the plan's place among them.
+    Why it is bad
+        Of two stories of one campaign one hides the other: a slow run that was tried again.
+    Example
+        A copy of the folder, made before run 3, in which run 3 was run again.
+    How to put it right
+        Keep the ledger that was written first, whole; nothing else can be put right.
+    """
+    for identity in identities(campaigns).values():
+        for other in identity.contradicting:
+            for one, beside in ((identity.view, other), (other, identity.view)):
+                message = f"another ledger of the same plan lies in {beside.path}"
+                yield Problem(one.where("ledger.jsonl"), message)
 
 
 @rule("LED008", "earlier-campaign-changed", ERROR, TREE)
@@ -31,7 +56,8 @@ def earlier_campaign_changed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
 
     What it checks
         Each head in `earlier_campaigns` of a campaign.json is a line of that campaign's ledger,
-        where the campaign is among those that are checked.
+        where the campaign is among those that are checked. What another submitter says to have
+        seen is a warning at the campaign that says so.
     Why it is bad
         A ledger that lost the line that others have seen was rewritten.
     Example
@@ -40,14 +66,17 @@ def earlier_campaign_changed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
         Restore the earlier campaign's ledger.
     """
     known = _by_digest(campaigns)
-    for campaign in campaigns:
+    for campaign in known.values():
         for earlier in () if campaign.plan is None else campaign.plan.earlier_campaigns:
             other = known.get(earlier.campaign)
-            if other is not None and earlier.head not in other.heads:
-                yield Problem(
-                    other.where("ledger.jsonl"),
-                    f"it lacks the line that {campaign.path} saw when it was opened",
-                )
+            if other is None or earlier.head in other.heads:
+                continue
+            if other.submitter == campaign.submitter:
+                message = f"it lacks the line that {campaign.path} saw when it was opened"
+                yield Problem(other.where("ledger.jsonl"), message)
+            else:
+                message = f"it names a line that the ledger of {other.path} does not have"
+                yield Problem(campaign.where("campaign.json"), message, severity=WARNING)
 
 
 @rule("LED009", "earlier-campaign-missing", NOTE, TREE)
@@ -136,34 +165,57 @@ def run_in_two_campaigns(campaigns: Sequence[CampaignView]) -> Iterator[Problem]
 
     What it checks
         Between the runs of all campaigns that are checked: the times of the events since the
-        first one, the losses, and the digests of initial weights.
+        first one, the losses, and the digests of initial weights. Runs of one submitter are both
+        at fault. Of two submitters one has copied from the other, and the files do not say which:
+        the error is that of the folder that holds both, each run has a warning, and neither makes
+        the other invalid.
     Why it is bad
         A run that lies in two campaigns was picked for the second.
     Example
         The fastest run of a campaign that failed, shown again in the next.
     How to put it right
-        Nothing can be put right in the files. Run another campaign.
+        Nothing can be put right in the files. Run another campaign; take a copy out.
     """
-    seen: dict[str, tuple[str, str]] = {}
-    for digest, campaign in _by_digest(campaigns).items():
+    seen: dict[str, tuple[CampaignView, RunView]] = {}
+    shared: dict[tuple[str, str], list[tuple[CampaignView, RunView, str]]] = {}
+    for campaign in _by_digest(campaigns).values():
         for run in campaign.runs:
             weights = run.facts.initial_weights_digest
             series = list(time_series(run))
             if isinstance(weights, str):
                 series.append(("initial weights", weights))
             for what, value in series:
-                other, path = seen.setdefault(f"{what} {value}", (digest, run.path))
-                if other != digest:
-                    yield Problem(run.log_path, f"the same {what} as {path}")
+                other, twin = seen.setdefault(f"{what} {value}", (campaign, run))
+                # In practice a seed may be chosen, and with it the whole run.
+                if other is not campaign and not (run.practice and twin.practice):
+                    found = shared.setdefault((run.log_path, twin.log_path), [])
+                    found += [(campaign, run, what), (other, twin, what)]
+    for (one, two), found in shared.items():
+        (campaign, _, _), (other, _, _) = found[:2]
+        strangers = campaign.submitter != other.submitter
+        for _, run, what in found:
+            beside = two if run.log_path == one else one
+            message = f"the same {what} as {os.path.dirname(beside)}"
+            yield Problem(run.log_path, message, severity=WARNING if strangers else "")
+        if strangers:
+            message = f"{os.path.dirname(one)} and {os.path.dirname(two)} are one run"
+            yield Problem(_around(one, two), f"{message}, of two submitters")
 
 
-@rule("DAT006", "dataset-of-the-others", ERROR, TREE)
+def _around(one: str, other: str) -> str:
+    """The folder that holds two paths; empty where they have none in common."""
+    pairs = zip(one.split("/"), other.split("/"), strict=False)
+    return "/".join(a for a, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+@rule("DAT006", "dataset-of-the-others", WARNING, TREE)
 def dataset_of_the_others(campaigns: Sequence[CampaignView]) -> Iterator[Problem]:
     """Campaigns of one benchmark use one dataset, also where the benchmark does not fix it.
 
     What it checks
         The digests of both splits in the plans of all campaigns that count and are checked
-        together, against the campaign of the benchmark that was registered first.
+        together. Where they differ each is named: which of them is right, no file says. A report
+        has a table for each.
     Why it is bad
         Times on different images do not compare.
     Example
@@ -171,11 +223,16 @@ def dataset_of_the_others(campaigns: Sequence[CampaignView]) -> Iterator[Problem
     How to put it right
         Find out with `fourmin data check` which files differ.
     """
-    first: dict[tuple[str, str], tuple[CampaignView, Plan]] = {}
-    for campaign, plan in sorted(_counted(campaigns), key=lambda pair: pair[1].created_ms):
-        other, theirs = first.setdefault((plan.ruleset, plan.benchmark), (campaign, plan))
+    first: dict[tuple[str, ...], dict[str, CampaignView]] = {}
+    counted = _counted(campaigns)
+    for campaign, plan in counted:
         for name in ("train_digest", "eval_digest"):
-            if plan.dataset[name] != theirs.dataset[name]:
-                yield Problem(
-                    campaign.where("campaign.json"), f"{name} is not that of {other.path}"
-                )
+            known = first.setdefault((plan.ruleset, plan.benchmark, name), {})
+            known.setdefault(plan.dataset[name], campaign)
+    for campaign, plan in counted:
+        for name in ("train_digest", "eval_digest"):
+            known = first[plan.ruleset, plan.benchmark, name]
+            other = next((one for value, one in known.items() if value != plan.dataset[name]), None)
+            if other is not None:
+                message = f"{name} is not that of {other.path}"
+                yield Problem(campaign.where("campaign.json"), message)

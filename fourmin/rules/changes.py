@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from fourmin.ledger.git import Repository
 from fourmin.ledger.landings import BEACON_FILE
 from fourmin.ledger.view import CampaignView
+from fourmin.results.names import is_dropping
+from fourmin.results.places import AUDITS, SUBMISSIONS
 from fourmin.rules.rule import CHANGE, ERROR, NOTE, Problem, rule
 
-SUBMISSIONS = "submissions/"
-_MAY_CHANGE = ("ledger.jsonl", "system.json")
+_FOLDERS = (SUBMISSIONS, AUDITS)
+_MAY_CHANGE = ("ledger.jsonl", "system.json", "allowed_signers")
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,10 @@ class ChangeView:
     campaigns: dict[str, CampaignView]
 
 
-def _is_submitted(path: str) -> bool:
-    """Whether a path lies in a submitter's folder; a page for all beside them does not."""
-    return path.startswith(SUBMISSIONS) and path.count("/") >= 2
+def _owner(path: str) -> str:
+    """The folder of the submitter or auditor that a path lies in; empty for a page beside them."""
+    names = path.split("/")
+    return "/".join(names[:2]) if len(names) > 2 and names[0] in _FOLDERS else ""
 
 
 @rule("LED011", "ledger-only-grows", ERROR, CHANGE)
@@ -109,10 +112,11 @@ def self_registered(change: ChangeView) -> Iterator[Problem]:
 
 @rule("SUB006", "own-folder-only", ERROR, CHANGE)
 def own_folder_only(change: ChangeView) -> Iterator[Problem]:
-    """A change that touches a submission touches one submitter's folder and nothing else.
+    """A change by a submitter touches that submitter's folder and nothing else.
 
     What it checks
-        Every path that differs from the base commit, where any of them lies in `submissions/`.
+        Every path that differs from the base commit, where any of them lies in a submitter's
+        folder in `submissions/` or an auditor's in `audits/`: all of them lie in that folder.
     Why it is bad
         A rule, a waiver or another's result that changes together with a submission changes for
         it.
@@ -121,17 +125,12 @@ def own_folder_only(change: ChangeView) -> Iterator[Problem]:
     How to put it right
         Take everything else out of the change, and propose it for itself.
     """
-    paths = [changed.path for changed in change.repository.changes]
-    submitters = {path.split("/")[1] for path in paths if _is_submitted(path)}
-    if not submitters:
-        return
-    allowed = ""
-    if len(submitters) == 1:
-        allowed = f"{SUBMISSIONS}{next(iter(submitters))}/"
-    for path in paths:
-        if not (allowed and path.startswith(allowed)):
-            whose = ", ".join(sorted(submitters))
-            yield Problem(path, f"changed together with the submissions of {whose}")
+    changed = [one.path for one in change.repository.changes]
+    paths = [path for path in changed if not is_dropping(path.rpartition("/")[2])]
+    owners = sorted({owner for path in paths if (owner := _owner(path))})
+    for path in paths if owners else ():
+        if [_owner(path)] != owners:
+            yield Problem(path, f"changed together with {' and '.join(owners)}")
 
 
 @rule("SUB007", "submissions-stay", ERROR, CHANGE)
@@ -139,8 +138,8 @@ def submissions_stay(change: ChangeView) -> Iterator[Problem]:
     """What was submitted is neither changed, nor renamed, nor taken away.
 
     What it checks
-        Files in `submissions/` of the base commit: none is missing, and of those that differ only
-        ledgers (which may grow) and system descriptions.
+        Files of submitters and auditors in the base commit: none is missing, and of those that
+        differ only ledgers (which may grow), system descriptions and allowed_signers.
     Why it is bad
         A campaign that failed belongs to the result as much as the one that did not.
     Example
@@ -149,9 +148,9 @@ def submissions_stay(change: ChangeView) -> Iterator[Problem]:
         Restore the files from the base commit.
     """
     for changed in change.repository.changes:
-        if not _is_submitted(changed.path) or changed.status == "A":
-            continue
         name = changed.path.rpartition("/")[2]
+        if not _owner(changed.path) or changed.status == "A" or is_dropping(name):
+            continue
         if changed.status == "D":
             yield Problem(changed.path, "deleted or renamed since the base commit")
         elif changed.status != "M" or name not in _MAY_CHANGE:

@@ -12,7 +12,7 @@ from fourmin.base.errors import FourminError
 from fourmin.ledger.campaign import CAMPAIGN_FILE
 from fourmin.ledger.git import Repository
 from fourmin.ledger.landings import Landings
-from fourmin.ledger.submission import SubmissionView
+from fourmin.ledger.submission import PackageView, SubmissionView
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.results import tree
 from fourmin.results.estimates import is_estimate
@@ -20,7 +20,17 @@ from fourmin.results.folder import JsonFile, list_folder, read_bytes, with_unix_
 from fourmin.rules.changes import ChangeView
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
 from fourmin.rules.registry import RULES
-from fourmin.rules.rule import CAMPAIGN, CHANGE, FOURMIN, RUN, SUBMISSION, TREE, Finding, in_order
+from fourmin.rules.rule import (
+    CAMPAIGN,
+    CHANGE,
+    FOURMIN,
+    PACKAGE,
+    RUN,
+    SUBMISSION,
+    TREE,
+    Finding,
+    in_order,
+)
 from fourmin.rules.schema import converted_files, estimate_as_result, line_ends, lone_estimate
 from fourmin.rules.verdict import UNKNOWN, Report, Verdict, verdicts
 from fourmin.rules.waivers import (
@@ -52,15 +62,14 @@ def check(
             "no campaign, run, submission or result of MLPerf or DAWNBench lies there",
             "name the folder that `fourmin run` wrote, such as results/<campaign>",
         )
-    views = {
-        target.path: load_campaign(target.folder, target.path)
-        for target in targets
-        if target.kind == tree.CAMPAIGN
-    }
+    views = {target.path: load_target(target) for target in targets if target.kind == tree.CAMPAIGN}
     findings: list[Finding] = []
     things: list[tuple[str, str]] = []
+    packages = {target.path for target in targets if target.kind in tree.PACKAGES}
+    packages -= {target.path for target in targets if target.kind == tree.SUBMISSION}
     for target in targets:
-        things.append((UNKNOWN if target.kind == tree.ESTIMATE else target.kind, target.path))
+        if target.kind not in tree.PACKAGES:
+            things.append((UNKNOWN if target.kind == tree.ESTIMATE else target.kind, target.path))
         if target.kind in tree.FOREIGN_KINDS:
             found, runs = _check_foreign(target)
             things += [(tree.MLPERF_RUN, path) for path in runs]
@@ -79,7 +88,11 @@ def check(
         waivers = waivers_at(repository) if waivers is None else waivers
     findings = _waived(findings, views.values(), waivers)
     things += [(UNKNOWN, path) for path in empty]
-    return Report(CURRENT, verdicts(things, findings), tuple(findings))
+    things += [(tree.SUBMISSION, path) for path in sorted(packages)]
+    said = verdicts(things, findings)
+    # Of a folder around submissions there is something to say only where something is wrong.
+    said = tuple(verdict for verdict in said if verdict.findings or verdict.path not in packages)
+    return Report(CURRENT, said, tuple(findings))
 
 
 def _check_change(repository: Repository, views: Mapping[str, CampaignView]) -> list[Finding]:
@@ -129,13 +142,20 @@ def _waived(
     waivers: Sequence[Waiver] | None = None,
 ) -> list[Finding]:
     """The findings with those marked that a waiver covers, of this installation by default."""
-    digests = {campaign.path: campaign.digest for campaign in campaigns}
-    return apply_waivers(findings, digests, load_waivers() if waivers is None else waivers)
+    heads = {campaign.path: (campaign.digest, campaign.head) for campaign in campaigns}
+    return apply_waivers(findings, heads, load_waivers() if waivers is None else waivers)
 
 
 def load_campaign(folder: Path, path: str | None = None) -> CampaignView:
+    """A campaign for itself, wherever it lies."""
     shown = os.fspath(folder) if path is None else path
     return CampaignView.load(folder, shown, list_folder(folder))
+
+
+def load_target(target: tree.Target) -> CampaignView:
+    """A campaign that was found, in its place."""
+    contents = list_folder(target.folder)
+    return CampaignView.load(target.folder, target.path, contents, target.place)
 
 
 def check_view(campaign: CampaignView, *, select: Collection[str] | None = None) -> list[Finding]:
@@ -177,8 +197,12 @@ def _check_target(target: tree.Target, views: Mapping[str, CampaignView]) -> lis
     below = {
         path.removeprefix(prefix): view for path, view in views.items() if path.startswith(prefix)
     }
-    submission = SubmissionView.load(target.folder, target.path, below)
-    return in_order(_apply(SUBMISSION, submission, target.path))
+    place = target.place or ()
+    if target.kind == tree.SUBMISSION:
+        submission = SubmissionView.load(target.folder, target.path, place, below)
+        return in_order(_apply(SUBMISSION, submission, target.path))
+    package = PackageView.load(target.folder, target.path, target.kind, len(place), below)
+    return in_order(_apply(PACKAGE, package, target.path))
 
 
 def _check_run_folder(target: tree.Target) -> Iterator[Finding]:

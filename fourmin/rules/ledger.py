@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fourmin.ledger.view import KEPT_LOG, RUN_FOLDER, CampaignView, file_kind
+from fourmin.ledger.chain import MAX_LINE_BYTES
+from fourmin.ledger.file_kinds import KEPT_LOG, RUN_FOLDER, file_kind
+from fourmin.ledger.view import CampaignView
 from fourmin.rules.rule import CAMPAIGN, ERROR, WARNING, Problem, rule
 
 LEDGER = "ledger.jsonl"
@@ -16,7 +18,8 @@ def hash_chain(campaign: CampaignView) -> Iterator[Problem]:
 
     What it checks
         Every line of ledger.jsonl is strict JSON in RFC 8785's spelling, a record of a known
-        kind, numbered from 0, with the SHA-256 of the line before it and of itself.
+        kind, numbered from 0, with the SHA-256 of the line before it and of itself. No bytes
+        follow the last line of a campaign that has ended.
     Why it is bad
         A line that was changed, dropped, added or moved is an attempt that somebody wants to be
         forgotten.
@@ -28,6 +31,20 @@ def hash_chain(campaign: CampaignView) -> Iterator[Problem]:
     for problem in campaign.chain_problems:
         if problem.kind != "schema":
             yield Problem(campaign.where(LEDGER), problem.message, problem.line)
+    if _bytes_after_the_end(campaign):
+        message = "bytes after the end of the campaign"
+        yield Problem(campaign.where(LEDGER), message, campaign.torn_line)
+
+
+def _bytes_after_the_end(campaign: CampaignView) -> bool:
+    """Whether a last line without its end is no line that a kill cut off: nothing is written
+    after the end, and no record is so long.
+    """
+    if campaign.torn_line is None:
+        return False
+    data = campaign.files.get(LEDGER) or b""
+    torn = len(data) - data.rfind(b"\n") - 1
+    return campaign.history.ended or torn > MAX_LINE_BYTES
 
 
 @rule("LED002", "ledger-order", ERROR, CAMPAIGN)
@@ -145,7 +162,7 @@ def _unrecorded(campaign: CampaignView, name: str) -> str:
     folder, _, base = name.rpartition("/")
     match = RUN_FOLDER.match(folder)
     run = history.runs.get(int(match.group(1))) if match else None
-    if match and run is None and kind not in ("unknown", "temporary"):
+    if match and run is None and kind not in ("unknown", "temporary", "dropping"):
         return f"no record tells of run {match.group(1)}"
     if kind == "result" and run is not None and run.result is None:
         return "no run-result in the ledger records it"
@@ -191,7 +208,7 @@ def interrupted_write(campaign: CampaignView) -> Iterator[Problem]:
         waits = file_kind(name) == "pending" and _may_wait(campaign, name)
         if waits or file_kind(name) == "temporary":
             yield Problem(campaign.where(name), "left by an interrupted write")
-    if campaign.torn_line is not None:
+    if campaign.torn_line is not None and not _bytes_after_the_end(campaign):
         yield Problem(campaign.where(LEDGER), "the last line has no line end", campaign.torn_line)
 
 

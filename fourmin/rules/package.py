@@ -1,4 +1,4 @@
-"""SUB: a submission is complete, describes its system, and holds nothing else."""
+"""SUB: submissions hold what belongs there, each campaign in its place, and nothing else."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from fourmin.ledger.submission import SYSTEM_FILE, SubmissionView
-from fourmin.rules.compare import short
-from fourmin.rules.rule import ERROR, SUBMISSION, WARNING, Problem, rule
+from fourmin.ledger.file_kinds import file_kind
+from fourmin.ledger.submission import PackageView, SubmissionView
+from fourmin.ledger.view import CampaignView
+from fourmin.results.places import SYSTEM_FILE
+from fourmin.rules.rule import CAMPAIGN, ERROR, PACKAGE, SUBMISSION, WARNING, Problem, rule
 
 _PRIVATE = {
     "a home folder": (b"/", rb"/(?:home|Users)/[A-Za-z0-9._-]{1,64}"),
@@ -21,86 +23,6 @@ _PRIVATE = {
 }
 """What would identify a host or a user, after a byte that it holds, which long ledgers do not;
 every pattern takes time linear in the bytes."""
-
-
-@rule("SUB001", "system-description", ERROR, SUBMISSION)
-def system_description(submission: SubmissionView) -> Iterator[Problem]:
-    """The system is described, with all the fields that are asked for.
-
-    What it checks
-        system.json is strict JSON and valid by its schema, which has MLPerf's fields.
-    Why it is bad
-        A time without the system that it was measured on compares with nothing.
-    Example
-        A description without `accelerators_per_node`.
-    How to put it right
-        Let `fourmin submit` write system.json and fill in what it asks for.
-    """
-    path = submission.where(SYSTEM_FILE)
-    if submission.system is None:
-        yield Problem(path, "the system description cannot be read")
-        return
-    error = submission.system.file.error
-    if error is not None:
-        yield Problem(path, error.message, error.line)
-    for wrong in submission.system.schema_errors:
-        yield Problem(path, str(wrong))
-
-
-@rule("SUB002", "submission-identity", ERROR, SUBMISSION)
-def submission_identity(submission: SubmissionView) -> Iterator[Problem]:
-    """A campaign lies with the system, the submitter and the benchmark that it names.
-
-    What it checks
-        Submitter, system name and number of nodes in each campaign.json against system.json, the
-        accelerators of each run's log against `accelerators_per_node`, and the benchmark against
-        the folder that the campaign lies in: `<benchmark>/<campaign>`.
-    Why it is bad
-        A result under another system's description is a result of neither.
-    Example
-        A campaign on 16 GPUs below a system of 8.
-    How to put it right
-        Let `fourmin submit` put the campaign into its place.
-    """
-    document = submission.system
-    system = None if document is None else document.content
-    for name, campaign in submission.campaigns.items():
-        plan = campaign.plan
-        if plan is None:
-            continue
-        path = campaign.where("campaign.json")
-        if name.count("/") != 1 or name.split("/")[0] != plan.benchmark:
-            yield Problem(path, f"benchmark {plan.benchmark} in the folder {name}")
-        if system is None:
-            continue
-        pairs: list[tuple[str, Any, Any]] = [
-            ("submitter", plan.submitter, system["submitter"]),
-            ("system_name", plan.system, system["system_name"]),
-            ("number_of_nodes", plan.configuration["nodes"], _count(system["number_of_nodes"])),
-        ]
-        for run in campaign.runs[:1]:
-            counts = _accelerators(run.facts.system)
-            if counts is not None:
-                described = _count(system["accelerators_per_node"])
-                pairs.append(("accelerators_per_node", counts, described))
-        for what, here, described in pairs:
-            if here != described:
-                yield Problem(
-                    path, f"{what} is {short(here)}, the description says {short(described)}"
-                )
-
-
-def _count(value: Any) -> int:
-    """A number of things, which MLPerf's descriptions also write as text."""
-    return int(value)
-
-
-def _accelerators(system: Any) -> int | None:
-    """How many accelerators a node has by the log; None where it does not say."""
-    try:
-        return sum(int(item["count"]) for item in system["hardware"]["accelerators"])
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 @rule("SUB003", "practice-submitted", ERROR, SUBMISSION)
@@ -121,26 +43,98 @@ def practice_submitted(submission: SubmissionView) -> Iterator[Problem]:
             yield Problem(campaign.where("campaign.json"), "practice in a submission")
 
 
-@rule("SUB004", "stray-file", ERROR, SUBMISSION)
-def stray_file(submission: SubmissionView) -> Iterator[Problem]:
-    """A submission holds its system description and campaigns, nothing else.
+@rule("SUB004", "stray-file", ERROR, PACKAGE)
+def stray_file(package: PackageView) -> Iterator[Problem]:
+    """Submissions hold descriptions of systems and campaigns, nothing else.
 
     What it checks
-        The names below the system's folder: plain, no links, and each a campaign's or
-        system.json.
+        Every name below a folder `submissions`, or a copy of one. It holds README.md and
+        `<submitter>/<system>/<benchmark>/<campaign>`; a submitter's folder may hold
+        allowed_signers, and a system's folder system.json. In `audits` beside it lie
+        `<auditor>/<digest>.json` and `<digest>.challenge.json`. Names are plain ASCII, not hidden,
+        none that Windows reserves, no two alike but for case; there are no links, and nothing is
+        larger than it needs to be. Small files that a desktop leaves are one warning.
     Why it is bad
-        What no rule reads, nobody has checked.
+        What no rule reads, nobody has checked: a page beside a result says what it likes.
     Example
-        A file `waivers.toml` in the submission: waivers are the maintainers'.
+        A file `waivers.toml` in the submission: waivers are the maintainers'. A tree of MLPerf's.
     How to put it right
-        Move the file out of the submission.
+        Move the file out of the submissions.
     """
-    faults = {fault.path: fault.message for fault in submission.contents.faults}
-    for name in submission.outside_campaigns():
-        if name in faults and name != SYSTEM_FILE:
-            yield Problem(submission.where(name), faults[name])
-        elif name != SYSTEM_FILE:
-            yield Problem(submission.where(name), "a file that does not belong to a submission")
+    for name, why in package.misfits:
+        yield Problem(package.where(name), why)
+    if package.droppings:
+        first, more = package.droppings[0], len(package.droppings) - 1
+        yield Problem(package.where(first), _left_by_a_desktop(more), severity=WARNING)
+
+
+def _left_by_a_desktop(more: int) -> str:
+    others = f", and {more} more" if more else ""
+    return f"a file that a desktop or a network file system left{others}"
+
+
+@rule("SUB008", "own-place", ERROR, CAMPAIGN)
+def own_place(campaign: CampaignView) -> Iterator[Problem]:
+    """Among submissions a campaign lies in the place that its plan names.
+
+    What it checks
+        The folders from `submissions`, or a copy of it, to the campaign's against submitter,
+        system, benchmark and name in campaign.json. Elsewhere a campaign may be moved and renamed.
+    Why it is bad
+        A plan has one place. A copy of it in another would hide the campaign, or be somebody
+        else's.
+    Example
+        A rival's campaign below one's own name.
+    How to put it right
+        Let `fourmin submit` put the campaign into its place.
+    """
+    planned = campaign.planned_place
+    if planned and not campaign.at_home:
+        here = "/".join(name or "*" for name in campaign.place or ())
+        where = campaign.where("campaign.json")
+        yield Problem(where, f"its place is {'/'.join(map(str, planned))}, not {here}")
+
+
+@rule("SUB009", "desktop-files", WARNING, CAMPAIGN)
+def desktop_files(campaign: CampaignView) -> Iterator[Problem]:
+    """A desktop or a network file system left files in a campaign's folder.
+
+    What it checks
+        Small files such as .DS_Store, Thumbs.db, desktop.ini, `._*` and `.nfs*`.
+    Why it is bad
+        It is not: nobody reads them. But they belong to no result, and are not published.
+    Example
+        A `.DS_Store` in run-3, after the folder was looked at on a Mac.
+    How to put it right
+        Delete them.
+    """
+    found = sorted(name for name in campaign.files if file_kind(name) == "dropping")
+    if found:
+        yield Problem(campaign.where(found[0]), _left_by_a_desktop(len(found) - 1))
+
+
+@rule("SUB010", "work-in-progress", ERROR, SUBMISSION)
+def work_in_progress(submission: SubmissionView) -> Iterator[Problem]:
+    """Nothing that belongs to a run under way lies among submissions.
+
+    What it checks
+        Lock files, pending and temporary files, and a last ledger line without its line end, in
+        the campaigns of a submission.
+    Why it is bad
+        No record vouches for them: whatever they hold is nobody's result.
+    Example
+        A file `.lock` with 20 MB in it.
+    How to put it right
+        `fourmin run --resume CAMPAIGN` or `fourmin abandon CAMPAIGN` mends it.
+    """
+    for campaign in submission.campaigns.values():
+        for name in campaign.files:
+            kind = file_kind(name)
+            if kind in ("lock", "pending", "temporary"):
+                yield Problem(campaign.where(name), f"a {kind} file among submissions")
+        if campaign.torn_line is not None:
+            where = campaign.where("ledger.jsonl")
+            yield Problem(where, "the last line has no line end", campaign.torn_line)
 
 
 @rule("SUB005", "private-data", WARNING, SUBMISSION)

@@ -10,6 +10,7 @@ from fourmin.rules import (
     clock,
     convergence,
     data,
+    description,
     evaluation,
     eventlog,
     hyperparameters,
@@ -27,8 +28,9 @@ from fourmin.rules.foreign.table import JUDGES
 from fourmin.rules.rule import GROUPS, Rule
 
 MODULES = (
-    campaigns, changes, clock, convergence, data, evaluation, eventlog, hyperparameters, ledger,
-    package, plausibility, registration, restarts, runs, schema, seeds, system,
+    campaigns, changes, clock, convergence, data, description, evaluation, eventlog,
+    hyperparameters, ledger, package, plausibility, registration, restarts, runs, schema, seeds,
+    system,
 )  # fmt: skip
 
 

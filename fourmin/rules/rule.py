@@ -24,11 +24,12 @@ SEVERITIES = (ERROR, WARNING, NOTE)
 CAMPAIGN = "campaign"
 RUN = "run"
 SUBMISSION = "submission"
+PACKAGE = "package"
 TREE = "tree"
 CHANGE = "change"
-SCOPES = (CAMPAIGN, RUN, SUBMISSION, TREE, CHANGE)
-"""What a rule's function is given: a `CampaignView`, a `RunView`, a `SubmissionView`, the list of
-all `CampaignView`s that are checked together, or a `ChangeView`."""
+SCOPES = (CAMPAIGN, RUN, SUBMISSION, PACKAGE, TREE, CHANGE)
+"""What a rule's function is given: a `CampaignView`, a `RunView`, a `SubmissionView`, a
+`PackageView`, the list of all `CampaignView`s that are checked together, or a `ChangeView`."""
 
 FOURMIN = "fourmin"
 MLPERF = "mlperf"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fourmin.ledger.view import CampaignView, Document, file_kind, is_checkpoints
+from fourmin.base.files import json_bytes
+from fourmin.ledger.file_kinds import file_kind, is_checkpoints
+from fourmin.ledger.view import CampaignView, Document
 from fourmin.results.estimates import is_estimate
 from fourmin.rules.rule import CAMPAIGN, ERROR, Problem, rule
 
@@ -22,7 +24,8 @@ def strict_json(campaign: CampaignView) -> Iterator[Problem]:
     What it checks
         campaign.json, result.json and summary.json are UTF-8 JSON without a byte-order mark,
         duplicate keys, NaN or Infinity, numbers of more than 64 characters or beyond a 64-bit
-        float, half surrogate pairs, nesting deeper than 64, or bytes after the value.
+        float, half surrogate pairs, nesting deeper than 64, or bytes after the value; spaced and
+        spelled as fourmin writes it.
     Why it is bad
         Two readers of such a file may see two results: of a key that occurs twice, one takes
         the first value and the other the last.
@@ -35,6 +38,8 @@ def strict_json(campaign: CampaignView) -> Iterator[Problem]:
         error = document.file.error
         if error is not None:
             yield Problem(campaign.where(document.path), error.message, error.line)
+        elif document.file.data != json_bytes(document.file.value):
+            yield Problem(campaign.where(document.path), "not spaced or spelled as it was written")
 
 
 @rule("SCH002", "schema", ERROR, CAMPAIGN)
@@ -92,8 +97,9 @@ def unsafe_path(campaign: CampaignView) -> Iterator[Problem]:
     """Every name is plain and every file is a regular one that can be read.
 
     What it checks
-        No symbolic links, pipes or devices; names of ASCII letters, digits and `. _ + -`, no two
-        of which differ by case alone; files within the size limits; readable.
+        No symbolic links, pipes or devices; names of ASCII letters, digits and `. _ + -`, none
+        that Windows reserves, no two of which differ by case alone; files within the size limits;
+        readable.
     Why it is bad
         A link shows another file to each reader; names that differ by case alone are one file
         on some systems and two on others.

@@ -22,8 +22,9 @@ def same_system(run: RunView) -> Iterator[Problem]:
     """Every run was made on the system that the plan registered.
 
     What it checks
-        The system digest in the log against campaign.json's. It covers chips, CPU, memory,
-        network and the versions that decide speed or numbers; never names of hosts or clocks.
+        The system digest in the log against campaign.json's. It covers chips, CPU, network and
+        the versions that decide speed or numbers; never names of hosts or clocks, nor the main
+        memory, which some machines grow.
     Why it is bad
         Five runs on two kinds of nodes are no set of runs of either.
     Example

@@ -1,10 +1,11 @@
-"""Waivers: errors that the maintainers let stand, each for one campaign, one code, one reason.
+"""Waivers: errors that the maintainers let stand, each for one ledger, one code, one reason.
 
 They live in `rules/waivers.toml`, beside the rulesets and never in a submission:
 
     [[waiver]]
     code = "SYS003"
-    campaign = "<the campaign's digest, 64 hexadecimal digits>"
+    campaign = "<SHA-256 of campaign.json, 64 hexadecimal digits>"
+    head = "<SHA-256 of the ledger's last line, without its line end>"
     reason = "a typing error in a message was corrected between run 2 and run 3"
     by = "a maintainer"
 """
@@ -24,17 +25,20 @@ from fourmin.rules.rule import ERROR, Finding
 from fourmin.rules.verdict import owner_of
 
 WAIVERS_FILE = "waivers.toml"
-_FIELDS = {"code", "campaign", "reason", "by"}
+_FIELDS = {"code", "campaign", "head", "reason", "by"}
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _CODE = re.compile(r"[A-Z]{3}[0-9]{3}\Z")
 
 
 @dataclass(frozen=True)
 class Waiver:
-    """One error that stands: which rule, of which campaign (its digest), why, and who says so."""
+    """One error that stands: which rule, of which campaign (its digest) with which ledger (its
+    head), why, and who says so.
+    """
 
     code: str
     campaign: str
+    head: str
     reason: str
     by: str
 
@@ -72,25 +76,28 @@ def _waiver(item: Any) -> Waiver:
         raise ValueError(f"a waiver has the fields {', '.join(sorted(_FIELDS))}")
     if not all(isinstance(value, str) and value.strip() for value in item.values()):
         raise ValueError("every field of a waiver is a text that is not empty")
-    if not _CODE.match(item["code"]) or not _DIGEST.match(item["campaign"]):
-        raise ValueError("a waiver names a rule's code and a campaign's digest")
+    digests = (item["campaign"], item["head"])
+    if not _CODE.match(item["code"]) or not all(map(_DIGEST.match, digests)):
+        raise ValueError("a waiver names a rule's code, a campaign's digest and its ledger's head")
     return Waiver(**item)
 
 
 def apply_waivers(
-    findings: Sequence[Finding], campaigns: Mapping[str, str], waivers: Sequence[Waiver]
+    findings: Sequence[Finding],
+    campaigns: Mapping[str, tuple[str, str]],
+    waivers: Sequence[Waiver],
 ) -> list[Finding]:
     """The findings, with those marked that a waiver covers.
 
-    `campaigns` gives each campaign's digest by its path.
+    `campaigns` gives each campaign's digest and its ledger's head by its path.
     """
-    granted = {(waiver.code, waiver.campaign): waiver for waiver in waivers}
+    granted = {(waiver.code, waiver.campaign, waiver.head): waiver for waiver in waivers}
     if not granted:
         return list(findings)
     marked = []
     for finding in findings:
         owner = owner_of(finding.path, campaigns) if finding.severity == ERROR else None
-        waiver = None if owner is None else granted.get((finding.code, campaigns[owner]))
+        waiver = None if owner is None else granted.get((finding.code, *campaigns[owner]))
         if waiver is not None:
             finding = replace(finding, waived=f"{waiver.reason} ({waiver.by})")
         marked.append(finding)

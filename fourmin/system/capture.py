@@ -31,14 +31,15 @@ def capture_system() -> dict[str, Any]:
 def system_digest(system: Mapping[str, Any]) -> str:
     """Hex SHA-256 of the hardware and of the versions that decide speed or numbers.
 
-    Left out, because they differ between runs of one system: the environment, the kernel's
-    release, clocks and other limits, and everything that `capture_system` does not read in the
-    first place.
+    Left out, because they differ between runs of one system: main memory, which some machines
+    grow, the environment, the kernel's release, clocks and other limits, and everything that
+    `capture_system` does not read in the first place.
     """
+    hardware = {name: value for name, value in system["hardware"].items() if name != "memory_gib"}
     return sha256_hex(
         canonical_bytes(
             {
-                "hardware": system["hardware"],
+                "hardware": hardware,
                 "versions": {name: system["software"][name] for name in _DIGESTED_VERSIONS},
             }
         )

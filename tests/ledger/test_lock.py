@@ -55,10 +55,30 @@ def test_a_kill_leaves_nothing_behind(holder: Any, tmp_path: Path) -> None:
         assert f"process {os.getpid()} " in (tmp_path / ".lock").read_text()
 
 
-def test_the_lock_is_given_back(tmp_path: Path) -> None:
+def test_the_lock_is_given_back_and_leaves_nothing(tmp_path: Path) -> None:
     for _ in range(3):
         with CampaignLock(tmp_path):
             pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_its_holder_removed_meanwhile_is_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+
+    def open_too_early(path: Path, *rest: Any) -> int:
+        descriptor = open_file(path, *rest)
+        if not opened:
+            path.unlink()  # as the process that held it does
+        opened.append(descriptor)
+        return descriptor
+
+    open_file = os.open
+    monkeypatch.setattr(module.os, "open", open_too_early)
+    with CampaignLock(tmp_path):
+        assert len(opened) == 2
+        assert f"process {os.getpid()} " in (tmp_path / ".lock").read_text()
 
 
 def test_other_errors_are_not_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +105,7 @@ def test_a_lease_takes_the_place_of_a_lock(tmp_path: Path) -> None:
         with pytest.raises(FourminError, match="another process") as raised:
             CampaignLock(tmp_path).__enter__()
         assert str(os.getpid()) in raised.value.why
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock"]
+    assert list(tmp_path.iterdir()) == []
     with CampaignLock(tmp_path):
         pass
 

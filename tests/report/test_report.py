@@ -100,10 +100,30 @@ def test_one_failed_run_is_the_dropped_slowest_and_two_leave_no_result(tmp_path:
 
 def test_the_same_campaign_in_two_places_counts_once(tmp_path: Path) -> None:
     folder = campaign(tmp_path / "results", 1)
-    shutil.copytree(folder, tmp_path / "submissions" / "me" / folder.name)
+    place = tmp_path / "submissions" / "self" / "2cpu-x86_64" / "digits"
+    shutil.copytree(folder, place / folder.name)
     comparison = collect([tmp_path / "submissions", tmp_path / "results"])
     assert [result.standing.campaigns for result in comparison.results] == [1]
     assert "submissions" in comparison.results[0].path
+
+
+def test_a_copy_in_a_wrong_place_neither_hides_nor_counts_beside_the_original(
+    tmp_path: Path,
+) -> None:
+    submissions = tmp_path / "submissions"
+    folder = campaign(tmp_path / "results", 1)
+    copy = submissions / "aaa" / "2cpu-x86_64" / "digits" / folder.name
+    home = submissions / "self" / "2cpu-x86_64" / "digits" / folder.name
+    shutil.copytree(folder, copy)
+    shutil.copytree(folder, home)
+    for paths in ([submissions], [copy, home], [submissions, tmp_path / "results"]):
+        comparison = collect(paths)
+        (result,) = comparison.results
+        assert (result.path, result.submitter, result.campaigns) == (str(home), "self", 1)
+        assert result.valid
+    # Alone it is shown as whose folder it lies in, and as what it is.
+    (result,) = collect([copy]).results
+    assert (result.submitter, result.valid) == ("aaa", False)
 
 
 def test_practice_never_counts_and_is_listed_apart(tmp_path: Path) -> None:
@@ -148,8 +168,8 @@ def test_what_campaigns_say_of_each_other_and_waivers_reach_the_report(
     broken = single(folder)
     assert not broken.valid
     code = next(f.code for f in engine.check([folder]).findings if f.fails)
-    digest = engine.load_campaign(folder).digest
-    waiver = Waiver(code, digest, "a stray file", "a maintainer")
+    view = engine.load_campaign(folder)
+    waiver = Waiver(code, view.digest, view.head, "a stray file", "a maintainer")
     monkeypatch.setattr(engine, "load_waivers", lambda: (waiver,))
     waived = single(folder)
     assert (waived.valid, waived.verdict.waivers) == (True, (code,))

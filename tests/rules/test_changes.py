@@ -43,7 +43,9 @@ def _commit(root: Path) -> str:
 def _submit(root: Path, submitter: str, name: str, **story: Any) -> Path:
     system = root / "submissions" / submitter / "box"
     target = system / "digits" / name
-    made = make_campaign(root.parent / "made", submitter=submitter, system_name="box", **story)
+    made = make_campaign(
+        root.parent / "made", submitter=submitter, system_name="box", name=name, **story
+    )
     shutil.copytree(made, target)
     shutil.rmtree(made)
     (system / "system.json").write_bytes(json_bytes(system_description(submitter, "box")))
@@ -136,8 +138,9 @@ def test_a_waiver_of_the_change_is_not_taken(root: Path) -> None:
     reseal(target, ["ledger"])
     from fourmin.rules.engine import load_campaign
 
-    digest = load_campaign(target).digest
-    waiver = f'[[waiver]]\ncode = "RUN008"\ncampaign = "{digest}"\nreason = "why"\nby = "me"\n'
+    view = load_campaign(target)
+    names = f'campaign = "{view.digest}"\nhead = "{view.head}"\n'
+    waiver = f'[[waiver]]\ncode = "RUN008"\n{names}reason = "why"\nby = "me"\n'
     (root / "rules" / "waivers.toml").write_text(waiver)
     assert ("RUN008", f"{PLACE}/next/summary.json") in _errors(root)
     # In the base it counts.
@@ -201,7 +204,11 @@ def _register(root: Path, beacon: str | None, *, named: bool = True) -> str:
     failed = Campaign(root / PLACE / "failed")
     earlier = [KnownCampaign(failed.digest, "digits", False, failed.head)] if named else []
     made = make_campaign(
-        root.parent / "registered", submitter="lab", system_name="box", earlier=earlier
+        root.parent / "made",
+        submitter="lab",
+        system_name="box",
+        name="registered",
+        earlier=earlier,
     )
     target = root / PLACE / "registered"
     target.mkdir(parents=True)

@@ -26,7 +26,8 @@ def wrong(tmp_path: Path) -> Path:
 
 
 def _waiver(folder: Path, code: str = "RUN008") -> Waiver:
-    return Waiver(code, load_campaign(folder).digest, "a known fault", "somebody")
+    view = load_campaign(folder)
+    return Waiver(code, view.digest, view.head, "a known fault", "somebody")
 
 
 def test_a_waived_error_does_not_fail_and_shows(wrong: Path) -> None:
@@ -56,15 +57,28 @@ def test_a_campaign_whose_name_begins_alike_is_another(tmp_path: Path) -> None:
     def finding(path: str) -> Finding:
         return Finding("RUN008", "a-name", ERROR, path, None, "a message", "a hint")
 
-    waiver = Waiver("RUN008", "a" * 64, "a known fault", "somebody")
+    waiver = Waiver("RUN008", "a" * 64, "b" * 64, "a known fault", "somebody")
     paths = ["r/one", "r/one/summary.json", "r/one-more/summary.json", "r"]
-    found = apply_waivers([finding(path) for path in paths], {"r/one": "a" * 64}, [waiver])
+    found = apply_waivers(
+        [finding(path) for path in paths], {"r/one": ("a" * 64, "b" * 64)}, [waiver]
+    )
     assert [bool(one.waived) for one in found] == [True, True, False, False]
 
 
 def test_a_waiver_holds_only_while_the_plan_is_the_same(wrong: Path) -> None:
     waiver = _waiver(wrong)
     apply(wrong, [{"file": "campaign.json", "set": "/settings", "to": ["x=1"]}])
+    assert not check([wrong], waivers=[waiver]).ok
+
+
+def test_a_waiver_serves_no_other_ledger_of_the_plan(wrong: Path) -> None:
+    waiver = _waiver(wrong)
+    assert check([wrong], waivers=[waiver]).ok
+    before = load_campaign(wrong)
+    apply(wrong, [{"file": "summary.json", "set": "/minutes", "to": 0.002}])
+    reseal(wrong, ["ledger"])
+    after = load_campaign(wrong)
+    assert (before.digest, before.head != after.head) == (after.digest, True)
     assert not check([wrong], waivers=[waiver]).ok
 
 
@@ -76,14 +90,14 @@ def test_the_installations_waivers_are_used(
     assert not check([wrong]).ok
     waiver = _waiver(wrong)
     (tmp_path / "waivers.toml").write_text(
-        f'[[waiver]]\ncode = "RUN008"\ncampaign = "{waiver.campaign}"\n'
+        f'[[waiver]]\ncode = "RUN008"\ncampaign = "{waiver.campaign}"\nhead = "{waiver.head}"\n'
         'reason = "a known fault"\nby = "somebody"\n'
     )
     assert load_waivers() == (waiver,)
     assert check([wrong]).ok
 
 
-GOOD = f'code = "RUN008"\ncampaign = "{"0" * 64}"\nreason = "why"\nby = "me"\n'
+GOOD = f'code = "RUN008"\ncampaign = "{"0" * 64}"\nhead = "{"1" * 64}"\nreason = "why"\nby = "me"\n'
 
 
 @pytest.mark.parametrize(
@@ -94,6 +108,8 @@ GOOD = f'code = "RUN008"\ncampaign = "{"0" * 64}"\nreason = "why"\nby = "me"\n'
         "[[waiver]]\n" + GOOD + 'until = "2030"\n',
         "[[waiver]]\n" + GOOD.replace("RUN008", "*"),
         "[[waiver]]\n" + GOOD.replace("0" * 64, "0" * 63),
+        "[[waiver]]\n" + GOOD.replace("1" * 64, "1" * 63),
+        "[[waiver]]\n" + GOOD.replace(f'head = "{"1" * 64}"\n', ""),
         "[[waiver]]\n" + GOOD.replace('"why"', '""'),
         "[[waiver]]\n" + GOOD.replace('"why"', "5"),
         "[[waiver]]\ncode = 'RUN008'\n",

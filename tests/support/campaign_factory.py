@@ -129,6 +129,8 @@ class Story:
     beacon: str = "5e" * 32
     nonce: str = "0c" * 16
     """With the time it makes two campaigns of one story two."""
+    name: str | None = None
+    """The campaign's folder; without it, as `fourmin run` names it."""
     chance: int | None = None
     """Decides times and accuracies; without it the seeds do, which the whole plan decides."""
     ranked_batch: int | None = None
@@ -170,6 +172,7 @@ def system_description(submitter: str = "self", system_name: str = "2cpu-x86_64"
         "host_processor_model_name": "Test CPU",
         "host_processor_core_count": 2,
         "host_memory_capacity": "16 GB",
+        "host_storage_type": "NVMe SSD",
         "accelerators_per_node": 0,
         "accelerator_model_name": "N/A",
         "framework": "PyTorch 2.14.1",
@@ -233,6 +236,8 @@ def _plan(story: Story, created_ms: int = CREATED_MS) -> Plan:
 
 def _name(story: Story, preset: str, created_ms: int) -> str:
     """As `fourmin run` names a folder, but the same for the same story."""
+    if story.name is not None:
+        return story.name
     with mock.patch("secrets.token_hex", return_value=sha256_hex(repr(story).encode())[:6]):
         return campaign_name(preset, story.practice, created_ms)
 
