@@ -29,6 +29,7 @@ from fourmin.rules.rule import ERROR, GROUPS, HEADINGS, SCOPES, SEVERITIES, SOUR
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NUMBER = re.compile(r"-?\b[0-9]+(?:[.,][0-9]+)*(?:e[-+]?[0-9]+)?")
+CUT = re.compile(r"[\[{][^…]*…")
 DIGEST = re.compile(r"(?<!\.)\b[0-9a-f]{16,}\b")
 RULES = {rule.code: rule for rule in registry.RULES}
 
@@ -116,7 +117,8 @@ def _findings(case: dict[str, Any], folder: Path) -> list[Finding]:
 
 def _without_numbers(message: str, folder: Path) -> str:
     """`message` as it is on every machine and for every plan."""
-    return NUMBER.sub("#", DIGEST.sub("#", message.replace(f"{folder}/", "")))
+    message = CUT.sub("…", message.replace(f"{folder}/", ""))
+    return NUMBER.sub("#", DIGEST.sub("#", message))
 
 
 def _write_says(code: str, why: str, says: list[str]) -> None:
