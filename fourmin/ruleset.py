@@ -34,6 +34,8 @@ class Benchmark:
     runs: int
     models: tuple[str, ...]
     closed: Mapping[str, Mapping[str, Any]]
+    largest_batch: int | None
+    """Where the closed division ends: the batch of the largest reference point, if there is one."""
 
     @property
     def train_samples(self) -> int:
@@ -60,6 +62,12 @@ class Benchmark:
         it. A configuration that lacks such a field does not escape the limit.
         """
         violations = []
+        batch, largest = configuration.get("global_batch_size"), self.largest_batch
+        if largest is not None and isinstance(batch, int) and batch > largest:
+            violations.append(
+                f"global_batch_size is {batch!r}; the closed division ends at {largest}, the "
+                "batch of the largest reference point"
+            )
         for name, limit in sorted(self.closed.items()):
             value = configuration.get(name)
             conditions = limit.get("when", {})
@@ -101,7 +109,11 @@ def _in_words(condition: Any) -> str:
         return ", ".join(map(str, limit["choices"]))
     if "power_of_two_multiple_of" in limit:
         return f"{limit['power_of_two_multiple_of']:g} times a power of two"
-    return f"{limit.get('minimum', -math.inf):g} to {limit.get('maximum', math.inf):g}"
+    if "maximum" not in limit:
+        return f"at least {limit['minimum']:g}"
+    if "minimum" not in limit:
+        return f"at most {limit['maximum']:g}"
+    return f"{limit['minimum']:g} to {limit['maximum']:g}"
 
 
 @dataclass(frozen=True)
@@ -147,7 +159,15 @@ class Ruleset:
             runs=int(data["runs"]),
             models=tuple(data["models"]),
             closed=data["closed"],
+            largest_batch=self._largest_batch(name),
         )
+
+    def _largest_batch(self, benchmark: str) -> int | None:
+        path = self.folder / "rcp" / f"{benchmark}.json"
+        if not path.is_file():
+            return None
+        data: Any = loads_strict(path.read_bytes())
+        return max(int(point["global_batch_size"]) for point in data["rounds"][data["current"]])
 
     def schema(self, name: str) -> Mapping[str, Any]:
         """The JSON Schema (draft 2020-12) of a kind of file, such as `result`."""

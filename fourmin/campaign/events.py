@@ -25,7 +25,7 @@ from fourmin.ledger.campaign import Campaign, RunState
 from fourmin.log.records import Record
 from fourmin.results.run_result import RunFacts
 from fourmin.rules.rule import ERROR
-from fourmin.rules.verdict import Report, count
+from fourmin.rules.verdict import VALID, Report, count
 from fourmin.ruleset import load_ruleset
 
 
@@ -125,20 +125,34 @@ class RunFinished(_Told):
 
 @dataclass(frozen=True)
 class CampaignClosed(_Told):
-    """The campaign is closed and was checked; scripts rely on the first three."""
+    """The campaign is closed and was checked; scripts rely on the first five."""
 
     kind = "campaign-closed"
     campaign: str
     minutes: float | None
     valid: bool
+    status: str
+    unchecked: list[str]
+    """Codes of the required checks that could not be made."""
+    verdict: str
+    """The status as people read it."""
     errors: int
     summary: dict[str, Any]
     """As in summary.json."""
 
     @classmethod
     def of(cls, folder: Path, summary: dict[str, Any], report: Report) -> CampaignClosed:
-        errors = count(report.findings)[ERROR]
-        return cls(str(folder), summary["minutes"], report.ok, errors, summary)
+        (checked,) = report.checked
+        return cls(
+            campaign=str(folder),
+            minutes=summary["minutes"],
+            valid=checked.status == VALID,
+            status=checked.status,
+            unchecked=list(checked.unchecked),
+            verdict=checked.words,
+            errors=count(report.findings)[ERROR],
+            summary=summary,
+        )
 
 
 @dataclass(frozen=True)
@@ -216,4 +230,6 @@ def _fits(value: object, hint: Any) -> bool:
         return any(_fits(value, one) for one in get_args(hint))
     if hint is float:
         return isinstance(value, (int, float)) and math.isfinite(value)
+    if get_origin(hint) is list:
+        return isinstance(value, list) and all(_fits(one, get_args(hint)[0]) for one in value)
     return type(value) is (get_origin(hint) or hint)

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fourmin.base.text import printable
+from fourmin.base.text import how_many, printable
 from fourmin.campaign.events import (
     CampaignClosed,
     CampaignOpened,
@@ -223,8 +223,9 @@ def _print_closing(closed: CampaignClosed, opened: CampaignOpened | None) -> Non
     console.print(table)
     console.print(_result(closed))
     console.print(f"written to {closed.campaign}  ({SUMMARY_FILE}, ledger.jsonl, run-<i>/)")
-    verdict = "valid" if closed.valid else f"NOT VALID ({closed.errors} errors)"
-    console.print(f"checked: {verdict}; again with: fourmin validate {closed.campaign}")
+    errors = f" ({how_many(closed.errors, 'error')})" if closed.errors else ""
+    again = f"fourmin validate {closed.campaign}"
+    console.print(f"checked: {closed.verdict}{errors}; again with: {again}")
 
 
 def _result(closed: CampaignClosed) -> str:

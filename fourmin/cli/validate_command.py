@@ -38,13 +38,16 @@ def validate(
         ),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 for a warning as well.")
+        bool,
+        typer.Option(
+            "--strict", help="Exit with 1 also for a warning, or a required check not made."
+        ),
     ] = False,
 ) -> None:
     """Check campaigns, runs and submissions by the rules.
 
-    Exit code 0: no error. 1: at least one error (with --strict: or warning). 2: wrong usage, or
-    nothing there to check.
+    Exit code 0: no error. 1: at least one error (with --strict: or warning, or a required check
+    that could not be made). 2: wrong usage, or nothing there to check.
     """
     from fourmin.rules.engine import check
     from fourmin.rules.render import FORMATS

@@ -158,12 +158,15 @@ class RunView:
         """Whether the run has ended of itself, so that its log must be whole."""
         return self.complete and self.aborted_at is None
 
+    @property
+    def plan(self) -> Plan | None:
+        """The campaign's plan."""
+        return None if self.campaign is None else self.campaign.plan
+
     @cached_property
     def practice(self) -> bool:
         """Whether the run never counts."""
-        if self.campaign is not None and self.campaign.plan is not None:
-            return self.campaign.plan.practice
-        return self.facts.practice is True
+        return self.facts.practice is True if self.plan is None else self.plan.practice
 
     @cached_property
     def benchmark(self) -> Benchmark | None:

@@ -102,19 +102,31 @@ def mean_epochs(epochs: Sequence[float | None]) -> float | None:
     return mean(kept) if kept and math.isfinite(kept[-1]) else None
 
 
-def scaling_factor(point: ReferencePoint, epochs: float) -> float | None:
+def scaling_factor(point: ReferencePoint, epochs: float, *, strict: bool = True) -> float | None:
     """What a score is multiplied by: 1 or more, None where the epochs are fewer than accepted."""
-    if epochs < point.minimum:
+    if strict and epochs < point.minimum:
         return None
     return max(1.0, point.mean / epochs)
 
 
 @dataclass(frozen=True)
 class Convergence:
-    """A campaign's mean epochs (None without a mean) and its reference (None without one)."""
+    """A campaign's mean epochs (None without a mean) and its reference (None without one).
+
+    `below`: the batch is smaller than any reference's. The smallest one is then the reference,
+    but fewer epochs than it accepts prove nothing.
+    """
 
     epochs: float | None
     reference: ReferencePoint | None
+    below: bool = False
+
+    @property
+    def too_few(self) -> bool:
+        """Whether the epochs are fewer than the reference accepts."""
+        if self.epochs is None or self.reference is None:
+            return False
+        return self.epochs < self.reference.minimum
 
     @property
     def factor(self) -> float | None:
@@ -124,20 +136,22 @@ class Convergence:
         """
         if self.epochs is None or self.reference is None:
             return 1.0
-        return scaling_factor(self.reference, self.epochs)
+        return scaling_factor(self.reference, self.epochs, strict=not self.below)
 
 
 def convergence(plan: Plan, runs: Sequence[RunFacts]) -> Convergence:
     """How a campaign converged, by its plan and its runs, against the reference.
 
-    Practice and the open division have no reference: there the settings are free.
+    Practice and the open division have no reference: there the settings are free. Above the
+    largest batch size, where the closed division ends, the largest point stands.
     """
-    reference = None
-    if not plan.practice and plan.division == "closed":
-        known = references(plan.ruleset, plan.benchmark)
-        if known is not None:
-            reference = known.at(plan.configuration["global_batch_size"])
-    return Convergence(mean_epochs([run.counted_epochs for run in runs]), reference)
+    epochs = mean_epochs([run.counted_epochs for run in runs])
+    known = references(plan.ruleset, plan.benchmark)
+    if known is None or plan.practice or plan.division != "closed":
+        return Convergence(epochs, None)
+    batch, compared = plan.configuration["global_batch_size"], known.pruned
+    below = batch < compared[0].global_batch_size
+    return Convergence(epochs, known.at(batch) or compared[-1], below)
 
 
 def _point(global_batch_size: int, epochs: Sequence[float], design: Design) -> ReferencePoint:

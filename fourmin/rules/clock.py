@@ -8,7 +8,8 @@ from fourmin.base.values import number
 from fourmin.ledger.history import RunHistory
 from fourmin.ledger.view import RunView
 from fourmin.log import keys
-from fourmin.log.timeline import ClockSample
+from fourmin.log.reader import EventLog
+from fourmin.log.timeline import ClockSample, Timeline
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
 LARGEST_GAP_MS = 1000
@@ -27,7 +28,7 @@ THROUGHPUT_SLACK_MS = 20
 
 
 @rule("CLK001", "time-backwards", ERROR, RUN)
-def time_backwards(run: RunView) -> Iterator[Problem]:
+def time_backwards(run: RunView, timeline: Timeline) -> Iterator[Problem]:
     """The log's times never run backwards.
 
     What it checks
@@ -41,16 +42,14 @@ def time_backwards(run: RunView) -> Iterator[Problem]:
         Restore events.log; if it is as it was written, the machine's clock was set during the
         run. Run the campaign on a machine whose clock is left alone.
     """
-    if run.timeline is None:
-        return
-    for step in run.timeline.backward_steps:
+    for step in timeline.backward_steps:
         yield Problem(
             run.log_path, f"{step.key} {step.by_ms:g} ms before the record above it", step.line
         )
 
 
 @rule("CLK002", "clocks-agree", ERROR, RUN)
-def clocks_agree(run: RunView) -> Iterator[Problem]:
+def clocks_agree(run: RunView, timeline: Timeline) -> Iterator[Problem]:
     """Wall clock and monotonic clock tell the same time all through the run.
 
     What it checks
@@ -64,10 +63,8 @@ def clocks_agree(run: RunView) -> Iterator[Problem]:
     How to put it right
         Run the campaign on a machine whose clock is left alone and that is not suspended.
     """
-    if run.timeline is None or run.log is None:
-        return
-    samples = {sample.line: sample for sample in run.timeline.clock_samples}
-    start = run.timeline.first(keys.RUN_START)
+    samples = {sample.line: sample for sample in timeline.clock_samples}
+    start = timeline.first(keys.RUN_START)
     boot: object = None if start is None else start.metadata.get(keys.BOOT)
     boots = {restart.line: restart.boot for restart in run.restarts}
     bounds: dict[object, tuple[ClockSample, ClockSample]] = {}
@@ -98,7 +95,9 @@ def clocks_agree(run: RunView) -> Iterator[Problem]:
 
 
 @rule("CLK003", "gap-before-start", ERROR, RUN)
-def gap_before_start(run: RunView) -> Iterator[Problem]:
+def gap_before_start(
+    run: RunView, timeline: Timeline, init_stop_ms: float, run_start_ms: float
+) -> Iterator[Problem]:
     """Nothing happens between init_stop and run_start.
 
     What it checks
@@ -110,10 +109,7 @@ def gap_before_start(run: RunView) -> Iterator[Problem]:
     How to put it right
         Do everything that does not touch the data before init_stop, and all else after run_start.
     """
-    timeline = run.timeline
-    if timeline is None or timeline.run_start_ms is None or timeline.init_stop_ms is None:
-        return
-    gap = timeline.run_start_ms - timeline.init_stop_ms
+    gap = run_start_ms - init_stop_ms
     start = timeline.first(keys.RUN_START)
     if gap > LARGEST_GAP_MS:
         line = None if start is None else start.line
@@ -121,7 +117,9 @@ def gap_before_start(run: RunView) -> Iterator[Problem]:
 
 
 @rule("CLK004", "ledger-and-log-times", ERROR, RUN)
-def ledger_and_log_times(run: RunView) -> Iterator[Problem]:
+def ledger_and_log_times(
+    run: RunView, history: RunHistory, timeline: Timeline
+) -> Iterator[Problem]:
     """The ledger's records fall where the log's events say they must.
 
     What it checks
@@ -135,12 +133,9 @@ def ledger_and_log_times(run: RunView) -> Iterator[Problem]:
     How to put it right
         Let `fourmin run` write both. On several nodes, keep the clocks synchronized.
     """
-    history, timeline = run.history, run.timeline
-    if history is None or timeline is None or run.log is None or not history.intents:
-        return
-    times = [record.time_ms for record in run.log.records if record.time_ms is not None]
-    if not times:
-        return
+    times = [record.time_ms for record in timeline.log.records if record.time_ms is not None]
+    if not times or not history.intents:
+        return  # strict-log or ledger-order tells
     nodes = 1 if run.configuration is None else run.configuration.nodes
     skew = SKEW_MS if nodes == 1 else SKEW_BETWEEN_NODES_MS
     intent, start, result = history.intents[-1], history.start, history.result
@@ -201,7 +196,9 @@ def _restart_times(run: RunView, history: RunHistory, skew: float) -> Iterator[P
 
 
 @rule("CLK005", "long-initialization", ERROR, RUN)
-def long_initialization(run: RunView) -> Iterator[Problem]:
+def long_initialization(
+    run: RunView, init_start_ms: float, init_stop_ms: float
+) -> Iterator[Problem]:
     """Initialization ends within its limit.
 
     What it checks
@@ -213,17 +210,14 @@ def long_initialization(run: RunView) -> Iterator[Problem]:
     How to put it right
         Shorten what happens before init_stop, or let it happen after run_start.
     """
-    timeline = run.timeline
-    if timeline is None or timeline.init_start_ms is None or timeline.init_stop_ms is None:
-        return
-    minutes = (timeline.init_stop_ms - timeline.init_start_ms) / 60_000
+    minutes = (init_stop_ms - init_start_ms) / 60_000
     limit = INIT_MINUTES["open" if run.facts.division == "open" else "closed"]
     if minutes > limit:
         yield Problem(run.log_path, f"initialization took {minutes:.1f} minutes, limit {limit}")
 
 
 @rule("CLK006", "epoch-clock", ERROR, RUN)
-def epoch_clock(run: RunView) -> Iterator[Problem]:
+def epoch_clock(run: RunView, log: EventLog) -> Iterator[Problem]:
     """No epoch is shorter by its events than by its own measurement.
 
     What it checks
@@ -236,8 +230,6 @@ def epoch_clock(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore events.log from where the run was made.
     """
-    if run.timeline is None:
-        return
     images: dict[float | None, float | None] = {}
     started: dict[float | None, float | None] = {}
     milliseconds: dict[float | None, float] = {}

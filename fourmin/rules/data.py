@@ -7,17 +7,21 @@ from collections.abc import Iterator
 from fourmin.base.values import mapping, number
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
+from fourmin.log.records import Record
+from fourmin.log.timeline import Timeline
+from fourmin.recipe.configuration import Configuration
+from fourmin.results.plan import Plan
 from fourmin.rules.compare import same, short
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, Problem, rule
+from fourmin.ruleset import Benchmark
 
 _DESCRIBED = ("classes", "train_samples", "eval_samples", "train_digest", "eval_digest")
 
 
-def _not_the_benchmarks(campaign: CampaignView, practice: bool) -> Iterator[Problem]:
+def _not_the_benchmarks(
+    campaign: CampaignView, plan: Plan, benchmark: Benchmark
+) -> Iterator[Problem]:
     """What of a plan's dataset is not the benchmark's, as far as the benchmark states it."""
-    plan, benchmark = campaign.plan, campaign.benchmark
-    if plan is None or benchmark is None or plan.practice != practice:
-        return
     for name in _DESCRIBED:
         here, expected = plan.dataset[name], benchmark.dataset.get(name)
         if expected is not None and not same(here, expected):
@@ -26,7 +30,9 @@ def _not_the_benchmarks(campaign: CampaignView, practice: bool) -> Iterator[Prob
 
 
 @rule("DAT001", "benchmark-dataset", ERROR, CAMPAIGN)
-def benchmark_dataset(campaign: CampaignView) -> Iterator[Problem]:
+def benchmark_dataset(
+    campaign: CampaignView, plan: Plan, benchmark: Benchmark
+) -> Iterator[Problem]:
     """A campaign that counts uses the benchmark's dataset.
 
     What it checks
@@ -40,11 +46,12 @@ def benchmark_dataset(campaign: CampaignView) -> Iterator[Problem]:
         Prepare the dataset as the benchmark says and check it with
         `fourmin data check DIR --benchmark NAME`.
     """
-    return _not_the_benchmarks(campaign, practice=False)
+    if not plan.practice:
+        yield from _not_the_benchmarks(campaign, plan, benchmark)
 
 
 @rule("DAT002", "practice-dataset", NOTE, CAMPAIGN)
-def practice_dataset(campaign: CampaignView) -> Iterator[Problem]:
+def practice_dataset(campaign: CampaignView, plan: Plan, benchmark: Benchmark) -> Iterator[Problem]:
     """A practice campaign used other data than the benchmark's.
 
     What it checks
@@ -56,11 +63,12 @@ def practice_dataset(campaign: CampaignView) -> Iterator[Problem]:
     How to put it right
         Nothing needs to be done.
     """
-    return _not_the_benchmarks(campaign, practice=True)
+    if plan.practice:
+        yield from _not_the_benchmarks(campaign, plan, benchmark)
 
 
 @rule("DAT003", "same-dataset", ERROR, RUN)
-def same_dataset(run: RunView) -> Iterator[Problem]:
+def same_dataset(run: RunView, timeline: Timeline, described: Record) -> Iterator[Problem]:
     """The run used the dataset that the plan registered.
 
     What it checks
@@ -73,15 +81,12 @@ def same_dataset(run: RunView) -> Iterator[Problem]:
     How to put it right
         Run the whole campaign on the data with which it was registered.
     """
-    if run.timeline is None or not run.timeline.count(keys.DATASET):
-        return
-    dataset = mapping(run.facts.dataset)
-    line = getattr(run.timeline.first(keys.DATASET), "line", None)
-    plan = None if run.campaign is None else run.campaign.plan
-    if plan is not None and not same(dataset, plan.dataset):
-        yield Problem(run.log_path, "the dataset is not the one in campaign.json", line)
+    dataset = mapping(described.value)
+    if run.plan is not None and not same(dataset, run.plan.dataset):
+        what = "the dataset is not the one in campaign.json"
+        yield Problem(run.log_path, what, described.line)
     for key in (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES):
-        record = run.timeline.first(key)
+        record = timeline.first(key)
         if record is not None and not same(record.value, dataset.get(key)):
             yield Problem(
                 run.log_path,
@@ -91,7 +96,9 @@ def same_dataset(run: RunView) -> Iterator[Problem]:
 
 
 @rule("DAT004", "epoch-samples", ERROR, RUN)
-def epoch_samples(run: RunView) -> Iterator[Problem]:
+def epoch_samples(
+    run: RunView, timeline: Timeline, configuration: Configuration, train_samples: int
+) -> Iterator[Problem]:
     """Every epoch takes all full batches of the training split.
 
     What it checks
@@ -104,18 +111,14 @@ def epoch_samples(run: RunView) -> Iterator[Problem]:
     How to put it right
         Train on the whole split in every epoch.
     """
-    config = run.configuration
-    train_samples = run.facts.train_samples
-    if run.timeline is None or config is None or type(train_samples) is not int:
+    batch, left = configuration.global_batch_size, configuration.max_steps
+    if batch <= 0:
+        yield Problem(run.log_path, f"a global batch of {batch} images")
         return
-    if config.global_batch_size <= 0:
-        yield Problem(run.log_path, f"a global batch of {config.global_batch_size} images")
-        return
-    steps = config.steps_per_epoch(train_samples)
-    left = None if config.max_steps is None else config.max_steps
-    for record in run.timeline.all(keys.EPOCH_STOP):
+    steps = configuration.steps_per_epoch(train_samples)
+    for record in timeline.all(keys.EPOCH_STOP):
         taken = steps if left is None else min(steps, left)
-        expected = taken * config.global_batch_size
+        expected = taken * batch
         if left is not None:
             left -= taken
         if not same(record.metadata.get(keys.SAMPLES_COUNT), expected):
@@ -128,7 +131,7 @@ def epoch_samples(run: RunView) -> Iterator[Problem]:
 
 
 @rule("DAT005", "order-samples", ERROR, RUN)
-def order_samples(run: RunView) -> Iterator[Problem]:
+def order_samples(run: RunView, timeline: Timeline, order: Record) -> Iterator[Problem]:
     """The digest of the data order covers every image that was trained on.
 
     What it checks
@@ -141,17 +144,10 @@ def order_samples(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore events.log from where the run was made.
     """
-    record = None if run.timeline is None else run.timeline.first(keys.DATA_ORDER_DIGEST)
-    if run.timeline is None or record is None:
-        return
     counts = [
-        number(stop.metadata.get(keys.SAMPLES_COUNT)) or 0
-        for stop in run.timeline.all(keys.EPOCH_STOP)
+        number(stop.metadata.get(keys.SAMPLES_COUNT)) or 0 for stop in timeline.all(keys.EPOCH_STOP)
     ]
-    if not same(record.metadata.get(keys.SAMPLES_COUNT), sum(counts)):
-        yield Problem(
-            run.log_path,
-            f"the digest covers {short(record.metadata.get(keys.SAMPLES_COUNT))} images of "
-            f"{sum(counts)}",
-            record.line,
-        )
+    covered = order.metadata.get(keys.SAMPLES_COUNT)
+    if not same(covered, sum(counts)):
+        what = f"the digest covers {short(covered)} images of {sum(counts)}"
+        yield Problem(run.log_path, what, order.line)

@@ -23,6 +23,7 @@ from fourmin.rules.registry import RULES
 from fourmin.rules.rule import (
     CAMPAIGN,
     CHANGE,
+    ERROR,
     FOURMIN,
     PACKAGE,
     RUN,
@@ -162,8 +163,18 @@ def check_view(campaign: CampaignView, *, select: Collection[str] | None = None)
     """The findings of a campaign that is loaded already, by path and line."""
     found = _apply(CAMPAIGN, campaign, campaign.path, select)
     for run in campaign.runs:
-        found += _apply(RUN, run, run.path, select)
-    return in_order(found)
+        of_run = _apply(RUN, run, run.path, select)
+        found += of_run if run.whole else _made(of_run)
+    plan, failed = campaign.plan, any(finding.severity == ERROR for finding in found)
+    required = plan and not plan.practice and campaign.history.close and not failed
+    return in_order(found if required else _made(found))
+
+
+def _made(findings: Iterable[Finding]) -> list[Finding]:
+    """Those of checks that were made: nothing is required where an error stands, of a campaign
+    that does not count or was not closed, and of a run that was aborted.
+    """
+    return [finding for finding in findings if not finding.unchecked]
 
 
 def _apply(
@@ -183,7 +194,7 @@ def _apply(
 
 def check_run(run: RunView) -> list[Finding]:
     """The findings of a run that lies alone, of this project or a foreign one."""
-    return in_order(_apply(RUN, run, run.path))
+    return in_order(_made(_apply(RUN, run, run.path)))
 
 
 def _check_target(target: tree.Target, views: Mapping[str, CampaignView]) -> list[Finding]:

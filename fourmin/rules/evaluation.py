@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from fourmin.base.values import number
 from fourmin.ledger.view import RunView
 from fourmin.log import keys
+from fourmin.log.timeline import Timeline
+from fourmin.recipe.configuration import Configuration
 from fourmin.rules.compare import same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
+from fourmin.ruleset import Benchmark
 
 
 def _epochs_done(run: RunView) -> int:
@@ -19,8 +22,7 @@ def _epochs_done(run: RunView) -> int:
 
 def _steps_used_up(run: RunView, epochs: int) -> bool:
     """Whether `max_steps` ended training within these epochs (practice only)."""
-    config = run.configuration
-    samples = run.facts.train_samples
+    config, samples = run.configuration, run.facts.train_samples
     if config is None or config.max_steps is None or type(samples) is not int:
         return False
     if config.global_batch_size <= 0:
@@ -29,7 +31,9 @@ def _steps_used_up(run: RunView, epochs: int) -> bool:
 
 
 @rule("EVA001", "evaluation-schedule", ERROR, RUN)
-def evaluation_schedule(run: RunView) -> Iterator[Problem]:
+def evaluation_schedule(
+    run: RunView, timeline: Timeline, configuration: Configuration, benchmark: Benchmark
+) -> Iterator[Problem]:
     """Evaluations come after the epochs that the benchmark fixes, none more, none fewer.
 
     What it checks
@@ -43,19 +47,15 @@ def evaluation_schedule(run: RunView) -> Iterator[Problem]:
     How to put it right
         Leave the schedule to the benchmark.
     """
-    config, benchmark = run.configuration, run.benchmark
-    if run.timeline is None or config is None or benchmark is None:
-        return
-    if config.eval_offset not in benchmark.eval_offsets:
+    offset = configuration.eval_offset
+    if offset not in benchmark.eval_offsets:
         allowed = ", ".join(map(str, benchmark.eval_offsets))
-        yield Problem(
-            run.log_path, f"eval_offset {config.eval_offset}; the benchmark allows {allowed}"
-        )
+        yield Problem(run.log_path, f"eval_offset {offset}; the benchmark allows {allowed}")
     done = _epochs_done(run)
-    scheduled = [e for e in range(1, done + 1) if benchmark.evaluates_after(e, config.eval_offset)]
+    scheduled = [epoch for epoch in range(1, done + 1) if benchmark.evaluates_after(epoch, offset)]
     if done and done not in scheduled and _steps_used_up(run, done):
         scheduled.append(done)
-    evaluated = {evaluation.epoch: evaluation.line for evaluation in run.timeline.evaluations}
+    evaluated = {evaluation.epoch: evaluation.line for evaluation in timeline.evaluations}
     for epoch, line in evaluated.items():
         if epoch not in scheduled:
             yield Problem(
@@ -68,7 +68,7 @@ def evaluation_schedule(run: RunView) -> Iterator[Problem]:
 
 
 @rule("EVA002", "evaluation-counts", ERROR, RUN)
-def evaluation_counts(run: RunView) -> Iterator[Problem]:
+def evaluation_counts(run: RunView, timeline: Timeline) -> Iterator[Problem]:
     """Every evaluation covers every validation image once, and its accuracy is its count.
 
     What it checks
@@ -81,10 +81,8 @@ def evaluation_counts(run: RunView) -> Iterator[Problem]:
     How to put it right
         Evaluate every image once, and log what was counted.
     """
-    if run.timeline is None:
-        return
     expected = run.facts.eval_samples
-    for record in run.timeline.all(keys.EVAL_ACCURACY):
+    for record in timeline.all(keys.EVAL_ACCURACY):
         value = number(record.value)
         samples = record.metadata.get(keys.SAMPLES_COUNT)
         correct = record.metadata.get("correct_count")
@@ -107,7 +105,9 @@ def evaluation_counts(run: RunView) -> Iterator[Problem]:
 
 
 @rule("EVA003", "stops-at-target", ERROR, RUN)
-def stops_at_target(run: RunView) -> Iterator[Problem]:
+def stops_at_target(
+    run: RunView, timeline: Timeline, configuration: Configuration, benchmark: Benchmark
+) -> Iterator[Problem]:
     """A run ends at the first evaluation that reaches the target, or with its schedule.
 
     What it checks
@@ -121,11 +121,8 @@ def stops_at_target(run: RunView) -> Iterator[Problem]:
     How to put it right
         Let the run end of itself. The target is the benchmark's.
     """
-    config, benchmark = run.configuration, run.benchmark
-    if run.timeline is None or config is None or benchmark is None:
-        return
-    target = benchmark.quality_target
-    crossing = run.timeline.first_reaching(target)
+    target, limit = benchmark.quality_target, configuration.max_epochs
+    crossing = timeline.first_reaching(target)
     if crossing is not None:
         later = [r for r in run.counted if r.line > crossing.line and r.key == keys.EPOCH_START]
         for record in later[:1]:
@@ -144,11 +141,11 @@ def stops_at_target(run: RunView) -> Iterator[Problem]:
             run.log_path, f"status {short(status)}, but the target was {reached}", stop.line
         )
     done = _epochs_done(run)
-    if crossing is None and done < config.max_epochs and not _steps_used_up(run, done):
+    if crossing is None and done < limit and not _steps_used_up(run, done):
         yield Problem(
             run.log_path,
-            f"stopped after {done} of {config.max_epochs} epochs without the target",
+            f"stopped after {done} of {limit} epochs without the target",
             stop.line,
         )
-    if done > config.max_epochs:
-        yield Problem(run.log_path, f"{done} epochs, max_epochs is {config.max_epochs}", stop.line)
+    if done > limit:
+        yield Problem(run.log_path, f"{done} epochs, max_epochs is {limit}", stop.line)

@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from itertools import islice
 
 from fourmin.base.values import mapping
-from fourmin.ledger.view import RunView
+from fourmin.ledger.history import RunHistory
+from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.log import keys
+from fourmin.log.reader import EventLog
 from fourmin.log.records import Record
+from fourmin.results.plan import Plan
 from fourmin.results.run_result import ADDED_LATER
 from fourmin.rules.compare import MOST_DIFFERENCES, differences, same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
@@ -61,7 +64,7 @@ KNOWN = {
 
 
 @rule("LOG001", "strict-log", ERROR, RUN)
-def strict_log(run: RunView) -> Iterator[Problem]:
+def strict_log(run: RunView, log: EventLog) -> Iterator[Problem]:
     """The event log holds `:::MLLOG {json}` lines and nothing else.
 
     What it checks
@@ -75,21 +78,19 @@ def strict_log(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore events.log from where the run was made.
     """
-    if run.log is None:
-        return
     cut_off = {restart.line - 1 for restart in run.restarts}
     if run.aborted_at is not None:
         cut_off.add(run.aborted_at - 1)
     elif not run.complete and run.events is not None:
         cut_off.add(run.events.count(b"\n") + 1)
-    for problem in run.log.problems:
+    for problem in log.problems:
         kinds = ("truncated-record", "malformed-record", "outside-record", "no-records")
         if not (problem.line in cut_off and problem.kind in kinds):
             yield Problem(run.log_path, problem.message, problem.line)
 
 
 @rule("LOG002", "event-counts", ERROR, RUN)
-def event_counts(run: RunView) -> Iterator[Problem]:
+def event_counts(run: RunView, log: EventLog) -> Iterator[Problem]:
     """What a run says of itself, it says exactly once.
 
     What it checks
@@ -104,8 +105,6 @@ def event_counts(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore events.log from where the run was made.
     """
-    if run.log is None:
-        return
     counts = Counter(record.key for record in run.counted)
     lines = {record.key: record.line for record in run.counted}
     for key in (*SETUP, *ON_THE_CLOCK, *AFTERWARDS, *WHERE_THERE_IS_A_METER):
@@ -118,7 +117,7 @@ def event_counts(run: RunView) -> Iterator[Problem]:
 
 
 @rule("LOG003", "event-order", ERROR, RUN)
-def event_order(run: RunView) -> Iterator[Problem]:
+def event_order(run: RunView, log: EventLog) -> Iterator[Problem]:
     """The events come in the order in which a run goes.
 
     What it checks
@@ -135,11 +134,9 @@ def event_order(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore events.log from where the run was made.
     """
-    if run.log is None:
-        return
     yield from _phases(run)
     yield from _epochs(run)
-    for record in run.log.records[len(run.body) :]:
+    for record in log.records[len(run.body) :]:
         aborted = record.metadata.get(keys.STATUS) == keys.ABORTED
         if record.key != keys.ABORT and not (record.key == keys.RUN_STOP and aborted):
             yield Problem(run.log_path, f"{record.key} after the run was aborted", record.line)
@@ -209,7 +206,7 @@ def _epochs(run: RunView) -> Iterator[Problem]:
 
 
 @rule("LOG004", "result-from-log", ERROR, RUN)
-def result_from_log(run: RunView) -> Iterator[Problem]:
+def result_from_log(run: RunView, result: Document, log: EventLog) -> Iterator[Problem]:
     """result.json says what its event log gives, and nothing else.
 
     What it checks
@@ -221,18 +218,16 @@ def result_from_log(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore result.json from where the run was made.
     """
-    if run.result is None or run.log is None:
-        return
     if run.campaign is None:
-        path = posixpath.join(run.path, run.result.path)
+        path = posixpath.join(run.path, result.path)
     else:
-        path = run.campaign.where(run.result.path)
-    error = run.result.file.error
+        path = run.campaign.where(result.path)
+    error = result.file.error
     if error is not None:
         if run.campaign is None:  # in a campaign, strict-json tells
             yield Problem(path, error.message, error.line)
         return
-    written = run.result.file.value
+    written = result.file.value
     added = {name for name in ADDED_LATER if name not in mapping(written)}
     given = run.facts.to_json()
     expected = {name: v for name, v in given.items() if v is not None or name not in added}
@@ -241,7 +236,9 @@ def result_from_log(run: RunView) -> Iterator[Problem]:
 
 
 @rule("LOG005", "log-identity", ERROR, RUN)
-def log_identity(run: RunView) -> Iterator[Problem]:
+def log_identity(
+    run: RunView, campaign: CampaignView, plan: Plan, history: RunHistory, log: EventLog
+) -> Iterator[Problem]:
     """The log is that of this run of this campaign.
 
     What it checks
@@ -255,10 +252,7 @@ def log_identity(run: RunView) -> Iterator[Problem]:
     How to put it right
         Put back the log that this campaign wrote.
     """
-    campaign, history = run.campaign, run.history
-    if campaign is None or campaign.plan is None or history is None or run.log is None:
-        return
-    plan, facts = campaign.plan, run.facts
+    facts = run.facts
     same_name = ("practice", "ruleset", "benchmark", "division", "submitter")
     expected = {
         "campaign": campaign.digest,
@@ -282,7 +276,7 @@ def log_identity(run: RunView) -> Iterator[Problem]:
 
 
 @rule("LOG006", "known-events", ERROR, RUN)
-def known_events(run: RunView) -> Iterator[Problem]:
+def known_events(run: RunView, log: EventLog) -> Iterator[Problem]:
     """Every event is one that this ruleset knows, of its own kind.
 
     What it checks
@@ -295,7 +289,7 @@ def known_events(run: RunView) -> Iterator[Problem]:
         Validate with the version of fourmin that wrote the log. If it is this one, restore the
         log.
     """
-    for record in () if run.log is None else run.log.records:
+    for record in log.records:
         if record.key not in KNOWN:
             yield Problem(run.log_path, f"unknown event {short(record.key)}", record.line)
         elif record.event_type != _event_type(record.key):
@@ -319,7 +313,7 @@ def _namespace(record: Record) -> str:
 
 
 @rule("LOG007", "log-types", ERROR, RUN)
-def log_types(run: RunView) -> Iterator[Problem]:
+def log_types(run: RunView, log: EventLog) -> Iterator[Problem]:
     """A finished run's log gives a result that its schema accepts.
 
     What it checks
@@ -334,7 +328,7 @@ def log_types(run: RunView) -> Iterator[Problem]:
     from fourmin.results.schema import schema_errors
     from fourmin.ruleset import CURRENT
 
-    if run.log is None or not run.complete:
+    if not run.complete:
         return
     ruleset = CURRENT if run.campaign is None else run.campaign.ruleset
     for error in schema_errors(ruleset, "result", run.facts.to_json()):

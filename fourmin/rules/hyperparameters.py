@@ -9,15 +9,18 @@ from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.base.errors import FourminError
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
+from fourmin.log.timeline import Timeline
 from fourmin.recipe.configuration import AUTO, Configuration
 from fourmin.recipe.optimizers import OPTIMIZERS, OptimizerEntry
 from fourmin.recipe.settings import parse_settings
+from fourmin.results.plan import Plan
 from fourmin.rules.compare import same, short
 from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, Problem, rule
+from fourmin.ruleset import Benchmark
 
 
 @rule("HYP001", "valid-configuration", ERROR, CAMPAIGN)
-def valid_configuration(campaign: CampaignView) -> Iterator[Problem]:
+def valid_configuration(campaign: CampaignView, plan: Plan) -> Iterator[Problem]:
     """The registered configuration is one that this tool can run, and its digest is its own.
 
     What it checks
@@ -31,9 +34,6 @@ def valid_configuration(campaign: CampaignView) -> Iterator[Problem]:
     How to put it right
         Register the campaign with `fourmin run` or `fourmin register`.
     """
-    plan = campaign.plan
-    if plan is None:
-        return
     path = campaign.where("campaign.json")
     configuration = plan.configuration
     try:
@@ -73,7 +73,7 @@ def _settings_not_taken(settings: Sequence[str], configuration: Mapping[str, Any
 
 
 @rule("HYP002", "closed-division", ERROR, CAMPAIGN)
-def closed_division(campaign: CampaignView) -> Iterator[Problem]:
+def closed_division(campaign: CampaignView, plan: Plan, benchmark: Benchmark) -> Iterator[Problem]:
     """A closed configuration stays within the benchmark's limits.
 
     What it checks
@@ -86,8 +86,7 @@ def closed_division(campaign: CampaignView) -> Iterator[Problem]:
     How to put it right
         Choose values within the limits, or enter the open division, which discloses them.
     """
-    plan, benchmark = campaign.plan, campaign.benchmark
-    if plan is None or benchmark is None or plan.practice:
+    if plan.practice:
         return
     path = campaign.where("campaign.json")
     if plan.configuration["max_steps"] is not None:
@@ -98,7 +97,9 @@ def closed_division(campaign: CampaignView) -> Iterator[Problem]:
 
 
 @rule("HYP003", "logged-hyperparameters", ERROR, RUN)
-def logged_hyperparameters(run: RunView) -> Iterator[Problem]:
+def logged_hyperparameters(
+    run: RunView, timeline: Timeline, configuration: Configuration, train_samples: int
+) -> Iterator[Problem]:
     """MLPerf's hyperparameter keys say what the configuration says.
 
     What it checks
@@ -111,15 +112,12 @@ def logged_hyperparameters(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore events.log from where the run was made.
     """
-    config, timeline = run.configuration, run.timeline
-    samples = run.facts.train_samples
-    if config is None or timeline is None or type(samples) is not int:
-        return
+    config = configuration
     optimizer = OPTIMIZERS.get(config.optimizer)
     parts = config.workers * config.gradient_accumulation_steps
     if optimizer is None or config.global_batch_size <= 0 or parts <= 0:
         return  # valid-configuration tells
-    expected = _expected(config, optimizer, samples)
+    expected = _expected(config, optimizer, train_samples)
     logged = timeline.hyperparameters
     for key in sorted({*expected, *logged}):
         record = timeline.first(key)

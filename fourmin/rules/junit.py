@@ -7,14 +7,16 @@ from xml.etree import ElementTree
 
 from fourmin.base.text import printable
 from fourmin.rules.rule import Finding, worst_first
-from fourmin.rules.verdict import Report
+from fourmin.rules.verdict import UNCHECKED, Report
 
 MOST_TOLD = 200
 """Findings that are told of each thing; the rest are counted."""
 
 
 def as_junit(report: Report) -> Iterator[str]:
-    """One test suite; a case fails where an error stands, the other findings are its output."""
+    """One test suite. A case fails where an error stands, and is skipped where a required check
+    could not be made; the other findings are its output.
+    """
     suite = ElementTree.Element("testsuite", name=f"fourmin validate, ruleset {report.ruleset}")
     for verdict in report.verdicts:
         case = ElementTree.SubElement(
@@ -22,6 +24,8 @@ def as_junit(report: Report) -> Iterator[str]:
         )
         if verdict.nothing_there:
             ElementTree.SubElement(case, "skipped", message="nothing to check there")
+        elif verdict.status == UNCHECKED:
+            ElementTree.SubElement(case, "skipped", message=verdict.words)
         elif not verdict.ok:
             first = verdict.failing[0]
             message = printable(f"{first.code} {first.name}: {first.message}")

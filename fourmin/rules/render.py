@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 
 from fourmin.base.text import how_many, printable
 from fourmin.rules.junit import as_junit
-from fourmin.rules.rule import ERROR, NOTE, SEVERITIES, WARNING, Finding, worst_first
+from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, SEVERITIES, WARNING, Finding, worst_first
 from fourmin.rules.sarif import as_sarif
-from fourmin.rules.verdict import UNKNOWN, Report, Verdict, count
+from fourmin.rules.verdict import UNCHECKED, UNKNOWN, Report, Verdict, count
 
 MOST_ANNOTATIONS = 10
 """GitHub shows so many annotations of each level for a step."""
@@ -68,7 +68,7 @@ def _said(verdict: Verdict) -> str:
     if verdict.nothing_there:
         return "nothing to check there"
     told = [how_many(number, level) for level, number in verdict.counts.items() if number]
-    said = ("ok" if verdict.ok else "not valid") + (f" ({', '.join(told)})" if told else "")
+    said = verdict.words + (f" ({', '.join(told)})" if told else "")
     return f"{said}; look first at {verdict.look_first}" if len(verdict.failing) > 1 else said
 
 
@@ -79,6 +79,9 @@ def _closing(report: Report) -> str:
     waived = sum(finding.waived is not None for finding in report.findings)
     if waived:
         found += f", {waived} of the errors waived"
+    unchecked = sum(verdict.status == UNCHECKED for verdict in report.verdicts)
+    if unchecked:
+        found += f"; {how_many(unchecked, CAMPAIGN)} unchecked"
     return f"Checked {checked} by ruleset {report.ruleset}: {found}."
 
 

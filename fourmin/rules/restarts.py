@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 from fourmin.base.values import number
 from fourmin.ledger.chain import Entry
-from fourmin.ledger.view import RunView
+from fourmin.ledger.history import RunHistory
+from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
+from fourmin.log.reader import EventLog
 from fourmin.log.restarts import Restart
 from fourmin.rules.compare import same, short
 from fourmin.rules.rule import ERROR, NOTE, RUN, Problem, rule
@@ -67,7 +69,9 @@ def restart_point(run: RunView) -> Iterator[Problem]:
 
 
 @rule("LED014", "recorded-restart", ERROR, RUN)
-def recorded_restart(run: RunView) -> Iterator[Problem]:
+def recorded_restart(
+    run: RunView, campaign: CampaignView, history: RunHistory, log: EventLog, events: bytes
+) -> Iterator[Problem]:
     """Every restart is in the ledger, and the log before it is as it was then.
 
     What it checks
@@ -82,9 +86,6 @@ def recorded_restart(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore events.log and ledger.jsonl from where the campaign ran.
     """
-    history = run.history
-    if history is None or run.log is None or run.events is None or run.campaign is None:
-        return
     recorded = [entry.data.get("restart") for entry in history.restarts]
     numbers = {told for told in recorded if type(told) is int}
     for restart in run.restarts:
@@ -94,16 +95,16 @@ def recorded_restart(run: RunView) -> Iterator[Problem]:
                 f"no record in the ledger tells of restart {short(restart.number)}",
                 restart.line,
             )
-    ledger = run.campaign.where("ledger.jsonl")
-    lines = [record.line for record in run.log.records]
+    ledger = campaign.where("ledger.jsonl")
+    lines = [record.line for record in log.records]
     hashed, at, newlines = hashlib.sha256(), 0, 0
     for entry in history.restarts:
         length = entry.data.get("events_bytes")
-        if type(length) is not int or not at <= length <= len(run.events):
+        if type(length) is not int or not at <= length <= len(events):
             yield Problem(ledger, f"a log of {short(length)} bytes at a restart", entry.line)
             return
-        hashed.update(run.events[at:length])
-        newlines += run.events.count(b"\n", at, length)
+        hashed.update(events[at:length])
+        newlines += events.count(b"\n", at, length)
         at = length
         if hashed.hexdigest() != entry.data.get("events_sha256"):
             yield Problem(
@@ -112,14 +113,15 @@ def recorded_restart(run: RunView) -> Iterator[Problem]:
                 f"{short(entry.data.get('restart'))}",
             )
             return
-        torn = length > 0 and run.events[length - 1 : length] != b"\n"
+        torn = length > 0 and events[length - 1 : length] != b"\n"
         following = bisect_right(lines, newlines + torn)
-        yield from _begins_with_restart(run, entry, following)
+        yield from _begins_with_restart(run.log_path, log, entry, following)
 
 
-def _begins_with_restart(run: RunView, entry: Entry, following: int) -> Iterator[Problem]:
-    records = () if run.log is None else run.log.records[following : following + 1]
-    for record in records:
+def _begins_with_restart(
+    path: str, log: EventLog, entry: Entry, following: int
+) -> Iterator[Problem]:
+    for record in log.records[following : following + 1]:
         if record.key == keys.ABORT:
             continue
         told = record.value.get("restart") if isinstance(record.value, dict) else None
@@ -127,7 +129,7 @@ def _begins_with_restart(run: RunView, entry: Entry, following: int) -> Iterator
         reached = number(told)
         if record.key != keys.RUN_RESTART or reached is None or wanted is None or reached < wanted:
             yield Problem(
-                run.log_path,
+                path,
                 f"{record.key} where restart {short(entry.data.get('restart'))} should follow",
                 record.line,
             )

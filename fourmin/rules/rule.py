@@ -2,6 +2,10 @@
 
 The page is the function's docstring: one line that says what holds, then four sections under
 the headings of `HEADINGS`. The hint of a finding is the first sentence of the last section.
+
+The function takes a view and, by the names of its other parameters, what of it the rule cannot
+do without (`fourmin.rules.needs`). Where one of them is missing the function is not called, and
+the check could not be made.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from itertools import islice
 from typing import Any
 
 from fourmin.base.text import printable
+from fourmin.rules.needs import NEEDS
 
 ERROR = "error"
 WARNING = "warning"
@@ -73,9 +78,12 @@ class Problem:
     """Whether the check could not be made; `message` is the reason."""
 
 
+NOT_CHECKED = "not checked: "
+
+
 def unchecked(path: str, reason: str) -> Problem:
     """What a rule yields that has nothing to check with: a note, which is no pass."""
-    return Problem(path, f"not checked: {reason}", severity=NOTE, unchecked=True)
+    return Problem(path, NOT_CHECKED + reason, severity=NOTE, unchecked=True)
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,11 @@ class Finding:
         """Whether this is an error that no waiver covers."""
         return self.severity == ERROR and self.waived is None
 
+    @property
+    def reason(self) -> str:
+        """Why the check could not be made."""
+        return self.message.removeprefix(NOT_CHECKED)
+
     def to_json(self) -> dict[str, Any]:
         """As `fourmin validate --format json` gives it."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -121,7 +134,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-Check = Callable[[Any], Iterable[Problem]]
+Check = Callable[..., Iterable[Problem]]
 
 
 @dataclass(frozen=True)
@@ -162,19 +175,35 @@ class Rule:
         text = " ".join(self.sections.get(HEADINGS[-1], "").split())
         return re.split(r"(?<=\.)\s", text, maxsplit=1)[0]
 
+    @cached_property
+    def needs(self) -> tuple[str, ...]:
+        """What the function takes beside the view: names of `NEEDS`."""
+        return tuple(inspect.signature(self.check).parameters)[1:]
+
     def applies_to(self, source: str) -> bool:
         return source in self.sources
+
+    def _problems(self, view: Any, path: str) -> Iterable[Problem]:
+        given = []
+        for name in self.needs:
+            value = NEEDS[name].of(view)
+            if value is None:
+                return [unchecked(path, NEEDS[name].missing)]
+            given.append(value)
+        return self.check(view, *given)
 
     def findings(
         self, view: Any, fallback_path: str, check: Check | None = None
     ) -> Iterator[Finding]:
         """What the rule finds in `view`, with `check` in place of its own function if given.
 
+        Where something is missing that the rule needs, one unchecked finding.
+
         A rule that fails on somebody's file must not hide what the others find, so its failure
         is a finding too.
         """
         try:
-            problems = iter((check or self.check)(view))
+            problems = iter(check(view) if check else self._problems(view, fallback_path))
             yield from map(self._finding, islice(problems, MOST_FINDINGS))
             if next(problems, None) is not None:
                 message = f"more than {MOST_FINDINGS} findings of this rule; the rest is not told"
@@ -197,7 +226,7 @@ class Rule:
             path=problem.path,
             line=problem.line,
             message=problem.message,
-            hint=problem.hint or self.hint,
+            hint=problem.hint or ("" if problem.unchecked else self.hint),
             unchecked=problem.unchecked,
         )
 

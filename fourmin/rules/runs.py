@@ -6,18 +6,22 @@ from collections.abc import Iterator
 from itertools import islice
 
 from fourmin.base.values import mapping
-from fourmin.ledger.view import CampaignView, RunView
+from fourmin.ledger.chain import Entry
+from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.log import keys
+from fourmin.log.records import Record
+from fourmin.results.plan import Plan
 from fourmin.results.summary import summarize
 from fourmin.rules.compare import MOST_DIFFERENCES, differences
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, WARNING, Problem, rule
+from fourmin.ruleset import Benchmark
 
 FEWEST_TIMES = 10
 """Time series shorter than this could agree by chance."""
 
 
 @rule("RUN001", "number-of-runs", ERROR, CAMPAIGN)
-def number_of_runs(campaign: CampaignView) -> Iterator[Problem]:
+def number_of_runs(campaign: CampaignView, plan: Plan, benchmark: Benchmark) -> Iterator[Problem]:
     """A campaign that counts has the benchmark's number of runs.
 
     What it checks
@@ -29,10 +33,7 @@ def number_of_runs(campaign: CampaignView) -> Iterator[Problem]:
     How to put it right
         Run without `--runs`, or with `--practice`, which never counts.
     """
-    plan, benchmark = campaign.plan, campaign.benchmark
-    if plan is None or benchmark is None or plan.practice:
-        return
-    if plan.runs != benchmark.runs:
+    if plan.runs != benchmark.runs and not plan.practice:
         yield Problem(
             campaign.where("campaign.json"),
             f"{plan.runs} runs; {benchmark.name} asks for {benchmark.runs}",
@@ -63,7 +64,7 @@ def run_folders(campaign: CampaignView) -> Iterator[Problem]:
 
 
 @rule("RUN003", "same-configuration", ERROR, RUN)
-def same_configuration(run: RunView) -> Iterator[Problem]:
+def same_configuration(run: RunView, plan: Plan, configured: Record) -> Iterator[Problem]:
     """Every run has the configuration that the plan registered.
 
     What it checks
@@ -75,14 +76,10 @@ def same_configuration(run: RunView) -> Iterator[Problem]:
     How to put it right
         Run a whole campaign with one configuration.
     """
-    plan = None if run.campaign is None else run.campaign.plan
-    record = None if run.timeline is None else run.timeline.first(keys.CONFIGURATION)
-    if plan is None or record is None:
-        return
-    found = differences(record.value, plan.configuration)
+    found = differences(configured.value, plan.configuration)
     for difference in islice(found, MOST_DIFFERENCES):
         message = difference.replace("recomputed", "registered is")
-        yield Problem(run.log_path, message, record.line)
+        yield Problem(run.log_path, message, configured.line)
 
 
 @rule("RUN004", "duplicate-run", ERROR, CAMPAIGN)
@@ -182,7 +179,9 @@ def abandoned_campaign(campaign: CampaignView) -> Iterator[Problem]:
 
 
 @rule("RUN008", "summary-from-runs", ERROR, CAMPAIGN)
-def summary_from_runs(campaign: CampaignView) -> Iterator[Problem]:
+def summary_from_runs(
+    campaign: CampaignView, plan: Plan, close: Entry, summary: Document
+) -> Iterator[Problem]:
     """summary.json says what the runs' logs give, and names the ledger's head.
 
     What it checks
@@ -195,15 +194,12 @@ def summary_from_runs(campaign: CampaignView) -> Iterator[Problem]:
     How to put it right
         Restore summary.json from where the campaign ran.
     """
-    document, plan, close = campaign.summary_document, campaign.plan, campaign.history.close
-    if document is None or document.file.error is not None or plan is None or close is None:
-        return
     runs = [run.facts for run in campaign.runs if run.log is not None]
-    if not runs:
-        return
+    if summary.file.error is not None or not runs:
+        return  # strict-json or recorded-file tells
     expected = summarize(plan, campaign.digest, close.previous, runs)
-    for difference in islice(differences(document.file.value, expected), MOST_DIFFERENCES):
-        yield Problem(campaign.where(document.path), difference)
+    for difference in islice(differences(summary.file.value, expected), MOST_DIFFERENCES):
+        yield Problem(campaign.where(summary.path), difference)
 
 
 @rule("RUN009", "run-not-converged", NOTE, RUN)

@@ -77,7 +77,8 @@ def _result(finding: Finding, index: int) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": finding.code,
         "ruleIndex": index,
-        "level": _LEVELS[finding.severity],
+        "kind": "open" if finding.unchecked else "fail",
+        "level": "none" if finding.unchecked else _LEVELS[finding.severity],
         "message": {"text": printable(message, MOST_TEXT)},
         "locations": [{"physicalLocation": place}],
         "partialFingerprints": {

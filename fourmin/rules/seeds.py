@@ -6,15 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from fourmin.ledger.chain import Entry
+from fourmin.ledger.history import RunHistory
 from fourmin.ledger.seeds import planned_seeds
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
+from fourmin.results.plan import Plan
 from fourmin.rules.compare import same, short
 from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, Problem, rule
 
 
 @rule("SEE001", "assigned-seeds", ERROR, CAMPAIGN)
-def assigned_seeds(campaign: CampaignView) -> Iterator[Problem]:
+def assigned_seeds(campaign: CampaignView, plan: Plan, assignment: Entry) -> Iterator[Problem]:
     """The seeds follow from the beacon and the campaign's digest.
 
     What it checks
@@ -28,24 +31,23 @@ def assigned_seeds(campaign: CampaignView) -> Iterator[Problem]:
     How to put it right
         Let `fourmin run` or the merge of the registration assign the seeds.
     """
-    record, plan = campaign.history.seeds, campaign.plan
-    if record is None or plan is None or campaign.history.opening is None:
-        return
     try:
-        seeds = planned_seeds(plan, str(record.data.get("beacon")), campaign.digest)
+        seeds = planned_seeds(plan, str(assignment.data.get("beacon")), campaign.digest)
     except ValueError:
         seeds = []
-    if not same(record.data.get("seeds"), seeds):
+    if not same(assignment.data.get("seeds"), seeds):
         yield Problem(
             campaign.where("ledger.jsonl"),
-            f"the seeds are {short(record.data.get('seeds'))}, the beacon and the campaign's "
+            f"the seeds are {short(assignment.data.get('seeds'))}, the beacon and the campaign's "
             f"digest give {short(seeds)}",
-            record.line,
+            assignment.line,
         )
 
 
 @rule("SEE002", "seed-as-assigned", ERROR, RUN)
-def seed_as_assigned(run: RunView) -> Iterator[Problem]:
+def seed_as_assigned(
+    run: RunView, campaign: CampaignView, history: RunHistory
+) -> Iterator[Problem]:
     """A run uses the seed that was assigned to it.
 
     What it checks
@@ -57,17 +59,14 @@ def seed_as_assigned(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore the ledger and the log from where the run was made.
     """
-    history = run.history
-    if run.campaign is None or history is None or run.number is None:
-        return
-    seeds = run.campaign.history.assigned_seeds()
-    if run.number > len(seeds):
-        return
+    seeds = campaign.history.assigned_seeds()
+    if run.number is None or run.number > len(seeds):
+        return  # ledger-order tells
     seed = seeds[run.number - 1]
     for intent in history.intents:
         if not same(intent.data.get("seed"), seed):
             yield Problem(
-                run.campaign.where("ledger.jsonl"),
+                campaign.where("ledger.jsonl"),
                 f"the intent of run {run.number} has seed {short(intent.data.get('seed'))}, "
                 f"assigned is {seed}",
                 intent.line,

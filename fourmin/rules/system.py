@@ -10,6 +10,7 @@ from fourmin.ledger.git import repository_around
 from fourmin.ledger.source import digest_at
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
+from fourmin.log.records import Record
 from fourmin.results.plan import Plan
 from fourmin.rules.compare import short
 from fourmin.rules.releases import released_versions
@@ -18,7 +19,7 @@ from fourmin.system.capture import system_digest
 
 
 @rule("SYS001", "same-system", ERROR, RUN)
-def same_system(run: RunView) -> Iterator[Problem]:
+def same_system(run: RunView, plan: Plan, system: Record) -> Iterator[Problem]:
     """Every run was made on the system that the plan registered.
 
     What it checks
@@ -32,16 +33,12 @@ def same_system(run: RunView) -> Iterator[Problem]:
     How to put it right
         Run a campaign on one system from beginning to end.
     """
-    plan = None if run.campaign is None else run.campaign.plan
-    record = None if run.timeline is None else run.timeline.first(keys.SYSTEM)
-    if plan is None or record is None:
-        return
-    if mapping(record.value).get("digest") != plan.system_digest:
-        yield Problem(run.log_path, "not the system that campaign.json registers", record.line)
+    if mapping(system.value).get("digest") != plan.system_digest:
+        yield Problem(run.log_path, "not the system that campaign.json registers", system.line)
 
 
 @rule("SYS002", "system-digest", ERROR, RUN)
-def system_digest_matches(run: RunView) -> Iterator[Problem]:
+def system_digest_matches(run: RunView, system: Record) -> Iterator[Problem]:
     """The system digest is that of the system in the log.
 
     What it checks
@@ -53,21 +50,18 @@ def system_digest_matches(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore events.log from where the run was made.
     """
-    record = None if run.timeline is None else run.timeline.first(keys.SYSTEM)
-    if record is None:
-        return
-    value = mapping(record.value)
+    value = mapping(system.value)
     try:
         digest = system_digest(value)
     except (KeyError, TypeError, ValueError):
-        yield Problem(run.log_path, "a system whose digest cannot be recomputed", record.line)
+        yield Problem(run.log_path, "a system whose digest cannot be recomputed", system.line)
         return
     if digest != value.get("digest"):
-        yield Problem(run.log_path, "the digest is not that of this system", record.line)
+        yield Problem(run.log_path, "the digest is not that of this system", system.line)
 
 
 @rule("SYS003", "same-package", ERROR, RUN)
-def same_package(run: RunView) -> Iterator[Problem]:
+def same_package(run: RunView, plan: Plan, package: Record) -> Iterator[Problem]:
     """Every run was made by the same harness.
 
     What it checks
@@ -79,10 +73,8 @@ def same_package(run: RunView) -> Iterator[Problem]:
     How to put it right
         Install a release, or a commit without local changes, and run another campaign.
     """
-    plan = None if run.campaign is None else run.campaign.plan
-    record = None if run.timeline is None else run.timeline.first(keys.PACKAGE_DIGEST)
-    if plan is not None and record is not None and record.value != plan.package_digest:
-        yield Problem(run.log_path, "not the package that campaign.json registers", record.line)
+    if package.value != plan.package_digest:
+        yield Problem(run.log_path, "not the package that campaign.json registers", package.line)
 
 
 @rule("SYS004", "interpreter-changes", WARNING, RUN)

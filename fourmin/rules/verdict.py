@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from fourmin.base.text import printable
 from fourmin.results.tree import CAMPAIGN
 from fourmin.rules.rule import CHANGE, SEVERITIES, WARNING, Finding
 from fourmin.ruleset import load_ruleset
@@ -56,6 +57,17 @@ class Verdict:
         if not self.ok:
             return INVALID
         return UNCHECKED if self.unchecked else VALID
+
+    @property
+    def words(self) -> str:
+        """The status as people read it: what could not be checked, and why, is named."""
+        if self.status == INVALID:
+            return "not valid"
+        if self.status == VALID:
+            return "valid" if self.kind == CAMPAIGN else "no error"
+        reasons = {finding.code: finding.reason for finding in self.findings if finding.unchecked}
+        told = (f"{code} ({printable(reasons[code])})" for code in self.unchecked)
+        return f"unchecked: {', '.join(told)}"
 
     def to_json(self) -> dict[str, Any]:
         """As `fourmin validate --format json` lists it."""

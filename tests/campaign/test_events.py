@@ -40,7 +40,9 @@ any_event = st.one_of(
     st.builds(RunRestarting, number, number, number, text),
     st.builds(RecordLogged, number, text, value, some, st.none() | text, mapping),
     st.builds(RunFinished, number, text, some, some, some, st.none() | text),
-    st.builds(CampaignClosed, text, some, st.booleans(), number, mapping),
+    st.builds(
+        CampaignClosed, text, some, st.booleans(), text, st.lists(text), text, number, mapping
+    ),
     st.builds(Note, text),
 )
 

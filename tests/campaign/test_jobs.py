@@ -123,7 +123,7 @@ def test_damaged_lines_and_those_of_others_are_passed_by(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = make_campaign(tmp_path)
-    closed = CampaignClosed(str(folder), 1.0, True, 0, {})
+    closed = CampaignClosed(str(folder), 1.0, True, "valid", [], "valid", 0, {})
     lines = [*printed(folder, capsys, (1,)), json.dumps(closed.to_json()).encode()]
     torn = [line[: len(line) * 2 // 3] for line in lines]
     mixed = [line.replace(b"run", b"rum").replace(b"campaign", b"\xff") for line in lines]

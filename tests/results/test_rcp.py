@@ -9,9 +9,11 @@ from plans import make_plan
 
 from fourmin.base.canonical import loads_strict
 from fourmin.base.files import rulesets_folder
+from fourmin.recipe.presets import PRESETS, load_preset
 from fourmin.results.rcp import convergence, mean_epochs, references, scaling_factor
 from fourmin.results.run_result import RunFacts
 from fourmin.results.schema import schema_errors
+from fourmin.ruleset import load_ruleset
 
 # Batch size, mean epochs, deviation, smallest accepted mean: MLCommons' table of round 4.0.
 TABLE = [
@@ -100,6 +102,37 @@ def test_only_closed_campaigns_that_count_are_compared() -> None:
     assert convergence(make_plan(), results).epochs == 36
     assert convergence(make_plan(practice=True), results).reference is None
     assert convergence(make_plan(division="open"), results).reference is None
+
+
+def test_outside_of_the_reference_points() -> None:
+    below = convergence(_batch(1024), _results(*[30] * 5))
+    assert (below.below, below.too_few) == (True, True)
+    assert below.factor == _resnet50().points[0].mean / 30
+    above = convergence(_batch(131072), _results(*[80] * 5))
+    assert above.reference == _resnet50().points[-1]
+    assert (above.below, above.too_few, above.factor) == (False, True, None)
+
+
+def test_the_closed_division_ends_at_the_largest_reference_point() -> None:
+    closed = load_ruleset().benchmark("resnet50")
+    assert closed.largest_batch == _resnet50().points[-1].global_batch_size
+    configuration = load_preset("resnet50-64k").to_json()
+    assert closed.closed_violations(configuration) == []
+    (message,) = closed.closed_violations(configuration | {"global_batch_size": 67841})
+    assert "the closed division ends at 67840" in message
+    assert load_ruleset().benchmark("alexnet").largest_batch is None
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_the_presets_are_closed(name: str) -> None:
+    configuration = load_preset(name)
+    benchmark = load_ruleset().benchmark(configuration.benchmark)
+    assert benchmark.closed_violations(configuration.to_json()) == []
+
+
+def _batch(global_batch_size: int) -> Any:
+    configuration = make_plan().configuration | {"global_batch_size": global_batch_size}
+    return make_plan(configuration=configuration)
 
 
 def test_epochs_without_the_target_do_not_count() -> None:

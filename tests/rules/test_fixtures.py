@@ -29,8 +29,7 @@ from fourmin.rules.rule import ERROR, GROUPS, HEADINGS, SCOPES, SEVERITIES, SOUR
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NUMBER = re.compile(r"-?\b[0-9]+(?:[.,][0-9]+)*(?:e[-+]?[0-9]+)?")
-CUT = re.compile(r"\S*…")
-"""How much of a long value is shown depends on its numbers."""
+CUT = re.compile(r"[\[{][^…]*…")
 DIGEST = re.compile(r"(?<!\.)\b[0-9a-f]{16,}\b")
 RULES = {rule.code: rule for rule in registry.RULES}
 
@@ -93,19 +92,12 @@ def _commit(root: Path) -> None:
 
 
 def _plant(tree: dict[str, Any], base: Any, root: Path) -> None:
-    """Several campaigns by path (`earlier` names others by theirs), and system descriptions.
-
-    Submitter, system and name are those of the place, where a story does not say others.
-    """
+    """Several campaigns by path (`earlier` names others by theirs), and system descriptions."""
     for place, story in tree.items():
-        names = place.split("/")[-5:]
         if place.endswith("system.json"):
             (root / place).parent.mkdir(parents=True, exist_ok=True)
-            (root / place).write_bytes(json_bytes(system_description(*names[-3:-1]) | story))
+            (root / place).write_bytes(json_bytes(system_description() | story))
             continue
-        if names[0] == "submissions":
-            of_place = {"submitter": names[1], "system_name": names[2], "name": names[4]}
-            story = of_place | story
         known = [Campaign(root / name) for name in story.get("earlier", ())]
         named = [[c.digest, c.plan.benchmark, c.plan.practice, c.head] for c in known]
         shutil.copytree(base(json.dumps(story | {"earlier": named})), root / place)
@@ -125,8 +117,8 @@ def _findings(case: dict[str, Any], folder: Path) -> list[Finding]:
 
 def _without_numbers(message: str, folder: Path) -> str:
     """`message` as it is on every machine and for every plan."""
-    message = NUMBER.sub("#", DIGEST.sub("#", message.replace(f"{folder}/", "")))
-    return CUT.sub("…", message)
+    message = CUT.sub("…", message.replace(f"{folder}/", ""))
+    return NUMBER.sub("#", DIGEST.sub("#", message))
 
 
 def _write_says(code: str, why: str, says: list[str]) -> None:

@@ -55,7 +55,7 @@ def test_text() -> None:
 def test_text_of_nothing_found_and_nothing_there() -> None:
     report = _report_of([("campaign", "results/a"), ("unknown", "docs")])
     assert _lines("text", report) == [
-        "campaign results/a: ok",
+        "campaign results/a: valid",
         "unknown docs: nothing to check there",
         "Checked 1 campaign by ruleset 1.0: 0 errors, 0 warnings, 0 notes.",
     ]
@@ -73,7 +73,7 @@ def test_findings_go_to_the_deepest_thing_that_was_checked() -> None:
     )
     assert [line for line in _lines("text", report) if not line.startswith(" ")][:3] == [
         "submission s/lab/box: not valid (1 error)",
-        "campaign s/lab/box/digits/a: ok",
+        "campaign s/lab/box/digits/a: valid",
         "campaign s/lab/box/digits/ab: not valid (1 error)",
     ]
 

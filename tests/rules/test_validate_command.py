@@ -34,7 +34,7 @@ def test_a_valid_campaign(tmp_path: Path) -> None:
     folder = make_campaign(tmp_path)
     code, output = _run("validate", folder)
     assert code == 0
-    assert output.startswith(f"campaign {folder}: ok")
+    assert output.startswith(f"campaign {folder}: valid (3 notes)")
     assert output.endswith("0 errors, 0 warnings, 3 notes.\n")
 
 
@@ -58,8 +58,15 @@ def test_json(tmp_path: Path) -> None:
     code, output = _run("validate", "--format", "json", folder)
     value = json.loads(output)
     assert code == 0
-    same = {"path": str(folder), "kind": "campaign", "ok": True}
-    assert value["checked"] == [same | {"status": "valid", "unchecked": []}]
+    assert value["checked"] == [
+        {
+            "path": str(folder),
+            "kind": "campaign",
+            "ok": True,
+            "status": "valid",
+            "unchecked": [],
+        }
+    ]
     assert [f["code"] for f in value["findings"]] == ["RUN005", "SYS005"]
 
 
