@@ -8,19 +8,20 @@ from typing import Any
 
 from attack import attack, edited, not_preventable
 from attacks_on_runs import record
-from campaign_factory import SYSTEM, make_campaign
+from campaign_factory import make_campaign
 from forger import FOLLOWING, LOGS, forge
 from report_factory import gpu_system
 from tamper import read_records, write_records
 
 P100 = "Tesla P100-PCIE-16GB"
+ENERGY = [500.0, 510.0, 490.0, 505.0, 495.0]
 
 
-def _on_gpus(model: str, count: int = 2, **hardware: Any) -> dict[str, Any]:
-    """A story of ResNet-50 on GPUs that the table of chips knows, or does not."""
+def _on_gpus(model: str, count: int = 2) -> dict[str, Any]:
+    """A story of ResNet-50 on GPUs."""
     system = gpu_system(count)
-    system["hardware"]["accelerators"] = [{"model": model, "memory_gib": 16, "count": count}]
-    system["hardware"] |= {"driver": "570"} | hardware
+    for one in (*system["hardware"]["accelerators"], *system["limits"]["accelerators"]):
+        one["model"] = model
     return {
         "benchmark": "resnet50",
         "epochs": 36,
@@ -31,17 +32,17 @@ def _on_gpus(model: str, count: int = 2, **hardware: Any) -> dict[str, Any]:
 
 @attack("empty", "PHY001")
 def a_run_faster_than_its_chips(root: Path) -> None:
-    make_campaign(root, epoch_ms=60_000, **_on_gpus(P100))
+    make_campaign(root, epoch_ms=1.1, **_on_gpus(P100))
 
 
 @attack("empty", "PHY001")
-def a_run_faster_than_any_unknown_gpu(root: Path) -> None:
-    make_campaign(root, epoch_ms=1_000, **_on_gpus("ACME A1000"))
+def a_run_faster_than_an_unknown_gpu_can_be(root: Path) -> None:
+    make_campaign(root, epoch_ms=1.1, **_on_gpus("ACME A1000"))
 
 
 @attack("empty", "PHY001")
 def a_run_faster_than_any_processor(root: Path) -> None:
-    make_campaign(root, benchmark="resnet50", epochs=36, epoch_ms=1_000)
+    make_campaign(root, benchmark="resnet50", epochs=36, epoch_ms=6)
 
 
 @attack("empty", "PHY001")
@@ -51,20 +52,24 @@ def digits_faster_than_any_processor(root: Path) -> None:
 
 @attack("empty", "PHY003")
 def more_workers_than_gpus(root: Path) -> None:
-    story = _on_gpus("ACME A1000", count=1)
-    make_campaign(root, epoch_ms=10**6, **story)
+    make_campaign(root, **_on_gpus("ACME A1000", count=1))
 
 
 @attack("empty", "PHY004")
 def energy_without_a_meter(root: Path) -> None:
-    make_campaign(root, joules=[500.0, 510.0, 490.0, 505.0, 495.0])
+    folder = make_campaign(root, joules=ENERGY)
+    forge(folder, [record("energy", file=LOGS, set="/value/method", to="nvml")])
+
+
+@attack("empty", "PHY004")
+def energy_of_some_chips_only(root: Path) -> None:
+    folder = make_campaign(root, joules=ENERGY, **_on_gpus("ACME A1000"))
+    forge(folder, [record("energy", file=LOGS, set="/value/scope", to="1 GPU a node")])
 
 
 @attack("empty", "PHY005")
 def energy_below_idle(root: Path) -> None:
-    hardware = SYSTEM["hardware"] | {"energy_meters": ["rapl"]}
-    system = SYSTEM | {"hardware": hardware}
-    make_campaign(root, system=system, joules=[1e-6] * 5)
+    make_campaign(root, joules=[1e-6] * 5)
 
 
 @attack("empty", "CNV002")
@@ -74,7 +79,7 @@ def fewer_epochs_than_training_takes(root: Path) -> None:
 
 @attack("empty", "CNV002")
 def fewer_epochs_than_the_reference_at_its_batch(root: Path) -> None:
-    make_campaign(root, benchmark="resnet50", epochs=[28, 28, 28, 32, 36], epoch_ms=10**6)
+    make_campaign(root, benchmark="resnet50", epochs=[28, 28, 28, 32, 36])
 
 
 @attack("empty", "CNV005")

@@ -172,13 +172,13 @@ def a_folder_in_a_run(root: Path) -> None:
     (campaigns(root, "lab")[0] / "run-1/more/events.log").write_text("x")
 
 
-@attack("submissions", "SUB004")
+@attack("submissions", "SUB008")
 def a_campaign_too_high_in_the_tree(root: Path) -> None:
     (folder,) = campaigns(root, "rival")
     folder.rename(root / "rival" / folder.name)
 
 
-@attack("submissions", "SUB004")
+@attack("submissions", "SUB008")
 def a_campaign_too_deep_in_the_tree(root: Path) -> None:
     (folder,) = campaigns(root, "rival")
     folder.rename(root / "moved")
@@ -193,7 +193,7 @@ def a_result_of_mlperf(root: Path) -> None:
     (root / "lab/box/resnet/result_0.txt").write_text(line)
 
 
-@attack("submissions", "LED001", "LED002")
+@attack("submissions", "LED001")
 def twenty_megabytes_after_a_closed_ledger(root: Path) -> None:
     with (campaigns(root, "lab")[1] / "ledger.jsonl").open("ab") as file:
         file.write((b"x" * 79 + b"\n") * 250_000)
@@ -207,7 +207,7 @@ def a_record_after_a_closed_ledger(root: Path) -> None:
     forge(folder)
 
 
-@attack("submissions", "SUB008")
+@attack("submissions", "LED001")
 def bytes_after_a_closed_ledger(root: Path) -> None:
     with (campaigns(root, "lab")[1] / "ledger.jsonl").open("ab") as file:
         file.write(b'{"data"')

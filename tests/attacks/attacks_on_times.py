@@ -199,7 +199,7 @@ def a_checkpoint_that_was_never_evaluated(root: Path) -> None:
     forge(folder, [record("checkpoint", 0, set="/metadata/epoch_num", to=3)])
 
 
-@attack("empty", "CLK004")
+@attack("empty", "CLK007")
 def time_lost_at_a_restart_taken_out(root: Path) -> None:
     folder = _restarted(root)
     records = read_records(folder / RUN_2)
