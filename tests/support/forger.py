@@ -19,6 +19,7 @@ from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.optimizers import OPTIMIZERS
+from fourmin.results.chips import chips_of
 from fourmin.rules.hyperparameters import _expected
 from fourmin.system.capture import system_digest
 
@@ -141,6 +142,9 @@ def _follow_the_plan(folder: Path) -> None:
             elif record["key"] == "system":
                 plan["system_digest"] = system_digest(record["value"])
                 record["value"]["digest"] = plan["system_digest"]
+                plan["chip"], plan["chips"] = chips_of(
+                    plan["configuration"], record["value"]["hardware"]
+                )
         write_records(path, records)
     (folder / "campaign.json").write_bytes(json_bytes(plan))
 
@@ -169,7 +173,8 @@ def _tell_later_ones(root: Path, old: Any, new: str, lines: Mapping[str, str]) -
     """What other plans say of a campaign: its new digest, and for each old line the new one."""
     for folder in campaigns_below(root):
         plan = _plan(folder)
-        told = [one for one in plan["earlier_campaigns"] if one["campaign"] == old]
+        named = [*plan["earlier_campaigns"], *plan["practice_campaigns"]]
+        told = [one for one in named if one["campaign"] == old]
         for one in told:
             one.update(campaign=new, head=lines.get(one["head"], one["head"]))
         if told:
