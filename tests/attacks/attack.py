@@ -12,12 +12,16 @@ docs/security.md says so in the words given). Each acts on the copy of a world:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forger import forge
+from typer.testing import CliRunner
+
+from fourmin.cli.main import app
 
 Act = Callable[[Path], object]
 WORLDS = ("campaign", "submissions", "repository", "empty")
@@ -38,6 +42,18 @@ class Attack:
 
 
 ATTACKS: list[Attack] = []
+
+
+def validate(*arguments: object) -> tuple[int, dict[str, Any]]:
+    """Exit status and JSON of `fourmin validate`, in this process."""
+    words = ["validate", "--format", "json", *map(str, arguments)]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    return result.exit_code, json.loads(result.stdout)
+
+
+def errors(said: dict[str, Any]) -> set[str]:
+    """The codes of errors that nobody waived."""
+    return {f["code"] for f in said["findings"] if f["severity"] == "error" and not f["waived"]}
 
 
 def attack(world: str, *codes: str, innocent: Sequence[str] = ()) -> Callable[[Act], Act]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,28 +14,14 @@ import attacks_on_runs
 import attacks_on_times
 import pytest
 import worlds
-from attack import ATTACKS, WORLDS, Attack
+from attack import ATTACKS, WORLDS, Attack, errors, validate
 from campaign_factory import make_campaign
-from typer.testing import CliRunner
-
-from fourmin.cli.main import app
 
 MODULES = (attacks_in_git, attacks_on_evidence, attacks_on_places, attacks_on_runs,
            attacks_on_times)  # fmt: skip
 SECURITY = Path(__file__).parents[2] / "docs/security.md"
 FOUND = [one for one in ATTACKS if not one.listed]
 PASSING = [one for one in ATTACKS if one.listed]
-
-
-def validate(*arguments: object) -> tuple[int, dict[str, Any]]:
-    """Exit status and JSON of `fourmin validate`, in this process."""
-    words = ["validate", "--format", "json", *map(str, arguments)]
-    result = CliRunner().invoke(app, words, catch_exceptions=False)
-    return result.exit_code, json.loads(result.stdout)
-
-
-def errors(said: dict[str, Any]) -> set[str]:
-    return {f["code"] for f in said["findings"] if f["severity"] == "error" and not f["waived"]}
 
 
 @pytest.fixture(scope="session")
