@@ -76,7 +76,7 @@ def _edit_file(path: Path, edit: Mapping[str, Any]) -> None:
     elif "line" in edit:
         lines = read_ledger(path)
         _edit_items(lines, [edit["line"] - 1], edit, lambda where: where["line"] - 1)
-        path.write_bytes(b"".join(canonical_bytes(line) + b"\n" for line in lines))
+        write_ledger(path, lines)
     elif "key" in edit:
         records = read_records(path)
 
@@ -135,6 +135,11 @@ def _edit_value(value: Any, edit: Mapping[str, Any]) -> None:
 def read_ledger(path: Path) -> list[dict[str, Any]]:
     """The ledger's records as they stand."""
     return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def write_ledger(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write a ledger's records as they are, each canonical."""
+    path.write_bytes(b"".join(canonical_bytes(dict(line)) + b"\n" for line in lines))
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:

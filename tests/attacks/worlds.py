@@ -1,0 +1,115 @@
+"""What is attacked: honest campaigns in a folder, below a root of submissions, and in git."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from campaign_factory import CREATED_MS, SYSTEM, make_campaign, system_description
+
+from fourmin.base.files import json_bytes
+from fourmin.ledger.campaign import Campaign
+
+LAB, RIVAL = "lab/box/digits", "rival/rack/digits"
+FAILED, SECOND, THEIRS = f"{LAB}/failed", f"{LAB}/second", f"{RIVAL}/theirs"
+"""Stand for the places of the world's campaigns; see `place`."""
+HOUR_MS = 3_600_000
+
+
+def submit(root: Path, submitter: str, name: str, number: int, **story: Any) -> Path:
+    """A campaign in its place below a root of submissions, with the system's description.
+
+    `number` counts hours, and makes it another campaign.
+    """
+    told = {
+        "created_ms": CREATED_MS + number * HOUR_MS,
+        "beacon": f"{number + 1:064x}",
+        "nonce": f"{number + 1:032x}",
+    } | story
+    benchmark = told.get("benchmark", "digits")
+    folder = make_campaign(
+        root / submitter / name / benchmark, submitter=submitter, system_name=name, **told
+    )
+    description = root / submitter / name / "system.json"
+    if not description.exists():
+        description.write_bytes(json_bytes(system_description(submitter, name)))
+    return folder
+
+
+def known(*folders: Path) -> list[list[Any]]:
+    """What a later campaign's story names as its `earlier` ones."""
+    found = [Campaign(folder) for folder in folders]
+    return [[one.digest, one.plan.benchmark, one.plan.practice, one.head] for one in found]
+
+
+def make_submissions(root: Path) -> None:
+    """Two campaigns of `lab`, the first of which failed and the second names it; one of `rival`
+    on a machine with another processor.
+    """
+    failed = submit(root, "lab", "box", 0, not_converged=[1, 2])
+    submit(root, "lab", "box", 1, earlier=known(failed))
+    processor = SYSTEM["hardware"]["processor"] | {"model": "Other CPU"}
+    system = SYSTEM | {"hardware": SYSTEM["hardware"] | {"processor": processor}}
+    submit(root, "rival", "rack", 2, system=system)
+    description = root / "rival/rack/system.json"
+    told = system_description("rival", "rack") | {"host_processor_model_name": "Other CPU"}
+    description.write_bytes(json_bytes(told))
+    (root / "README.md").write_text("# Submissions\n")
+
+
+def campaigns(root: Path, submitter: str) -> list[Path]:
+    """A submitter's campaigns, in the order of their making."""
+    return sorted(path.parent for path in (root / submitter).glob("*/*/*/campaign.json"))
+
+
+def git(root: Path, *arguments: str) -> str:
+    """What git says."""
+    roles = ("AUTHOR", "COMMITTER")
+    who = {f"GIT_{role}_NAME": "a" for role in roles} | {
+        f"GIT_{role}_EMAIL": "a@b.c" for role in roles
+    }
+    done = subprocess.run(
+        ["git", *arguments], cwd=root, env=os.environ | who | {"GIT_CONFIG_GLOBAL": "/dev/null"},
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+def commit(root: Path) -> str:
+    """Everything that is there as one commit; its id."""
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--allow-empty", "--message", "change")
+    return git(root, "rev-parse", "HEAD")
+
+
+def make_repository(root: Path) -> None:
+    """The submissions, rules and a beacon on the branch `main`; the branch `change` goes on."""
+    root.mkdir(parents=True, exist_ok=True)
+    git(root, "init", "--quiet", "--initial-branch", "main")
+    (root / "rules").mkdir()
+    (root / "rules/waivers.toml").write_text("")
+    (root / "rules/beacon").write_text("00" * 32 + "\n")
+    commit(root)
+    make_submissions(root / "submissions")
+    commit(root)
+    git(root, "checkout", "--quiet", "-b", "change")
+
+
+def land(root: Path) -> str:
+    """Everything that is there, and the branch `main` up to it."""
+    landed = commit(root)
+    git(root, "branch", "--force", "main", "change")
+    return landed
+
+
+def turn_beacon(root: Path, value: str = "11" * 32) -> str:
+    """The maintainers' next beacon, on `main`: the id of its commit."""
+    (root / "rules/beacon").write_text(value + "\n")
+    return land(root)
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
