@@ -13,6 +13,7 @@ from fourmin.rules import (
     description,
     evaluation,
     eventlog,
+    hidden,
     hyperparameters,
     ledger,
     package,
@@ -28,7 +29,7 @@ from fourmin.rules.foreign.table import JUDGES
 from fourmin.rules.rule import GROUPS, Rule
 
 MODULES = (
-    campaigns, changes, clock, convergence, data, description, evaluation, eventlog,
+    campaigns, changes, clock, convergence, data, description, evaluation, eventlog, hidden,
     hyperparameters, ledger, package, plausibility, registration, restarts, runs, schema, seeds,
     system,
 )  # fmt: skip

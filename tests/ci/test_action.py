@@ -46,8 +46,10 @@ def run_action(workspace: Path, **inputs: str) -> subprocess.CompletedProcess[st
 
 @pytest.mark.parametrize(("runs", "code"), [(5, 0), (4, 1)])
 def test_the_action_ends_as_validate_does(runs: int, code: int, tmp_path: Path) -> None:
-    make_package(tmp_path / "change" / "submissions", runs=runs)
-    done = run_action(tmp_path, CHECK_FOLDER="change", SARIF_FILE="findings.sarif")
+    make_package(tmp_path / "change" / "results", runs=runs)
+    done = run_action(
+        tmp_path, CHECK_FOLDER="change", CHECK_PATHS="results", SARIF_FILE="findings.sarif"
+    )
     assert done.returncode == code, done.stderr
     assert ("::error " in done.stdout) == bool(code)
     assert '"version": "2.1.0"' in (tmp_path / "findings.sarif").read_text()

@@ -119,7 +119,8 @@ def test_a_copy_in_a_wrong_place_neither_hides_nor_counts_beside_the_original(
     for paths in ([submissions], [copy, home], [submissions, tmp_path / "results"]):
         comparison = collect(paths)
         (result,) = comparison.results
-        assert (result.path, result.submitter, result.campaigns) == (str(home), "self", 1)
+        place = (result.path, result.submitter, result.standing.campaigns)
+        assert place == (str(home), "self", 1)
         assert result.valid
     # Alone it is shown as whose folder it lies in, and as what it is.
     (result,) = collect([copy]).results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +12,17 @@ import pytest
 from campaign_factory import make_campaign
 from finished_runs import FinishedRun
 from processes import SHORT, fourmin
+from tamper import apply, reseal
 
 from fourmin.base.errors import FourminError
 from fourmin.campaign.prepare import prepare
+from fourmin.campaign.publish import prepare_publication, publish
 from fourmin.campaign.registration import opened
 from fourmin.campaign.request import Existing
 from fourmin.ledger.campaign import Campaign
 from fourmin.ledger.seeds import assign_seeds
+from fourmin.rules import engine
+from fourmin.rules.waivers import Waiver
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -136,17 +141,76 @@ def test_a_closed_campaign_is_packed_and_the_package_validates(tmp_path: Path) -
     assert {p.relative_to(place) for p in place.rglob("*") if p.is_file()} == {
         p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.name != ".lock"
     }
-    system = json.loads((into / "example/laptop/system.json").read_bytes())
+    description = into / "example/laptop/system.json"
+    system = json.loads(description.read_bytes())
     assert system["host_processor_model_name"] == "Test CPU"
+    # Nothing captures the storage: whoever submits tells it, and until then it is no submission.
+    assert f"tell host_storage_type in {description}" in " ".join(done.stdout.split())
+    checked = fourmin("validate", str(into), "--format", "json", state=tmp_path)
+    assert checked.returncode == 1
+    findings = json.loads(checked.stdout)["findings"]
+    errors = [(f["code"], f["message"]) for f in findings if f["severity"] == "error"]
+    assert errors == [("SUB001", 'host_storage_type is not told yet: ""')]
+    description.write_text(json.dumps(system | {"host_storage_type": "NVMe SSD"}))
     checked = fourmin("validate", str(into), "--format", "json", state=tmp_path)
     assert checked.returncode == 0, checked.stdout
     kinds = [item["kind"] for item in json.loads(checked.stdout)["checked"]]
     assert sorted(kinds) == ["campaign", "submission"]
     # A description that was completed by hand stays as it is.
-    system["hw_notes"] = "two fans"
-    (into / "example/laptop/system.json").write_text(json.dumps(system))
-    assert fourmin("submit", str(folder), "--into", str(into), state=tmp_path).returncode == 0
-    assert "two fans" in (into / "example/laptop/system.json").read_text()
+    again = fourmin("submit", str(folder), "--into", str(into), state=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "NVMe SSD" in description.read_text()
+
+
+def test_a_campaign_is_packed_by_its_name_without_what_lies_beside(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path / "results", submitter="example", name="mine")
+    moved = folder.rename(folder.with_name("renamed"))
+    for name in (".DS_Store", ".lock", "run-1/.nfs0000"):
+        (moved / name).write_text("x")
+    publication = prepare_publication(moved, tmp_path / "submissions")
+    names = {path.relative_to(publication.place) for path in publication.files
+             if path.is_relative_to(publication.place)}  # fmt: skip
+    assert {name.parts[0] for name in names} == {"mine"}
+    assert not any(name.name.startswith(".") for name in names)
+    assert publication.untold == ("host_storage_type",)
+
+
+def test_a_registered_plans_ledger_may_go_on_and_no_other_file(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path / "results", submitter="example", name="mine")
+    into = tmp_path / "submissions"
+    publication = prepare_publication(folder, into)
+    there = into / publication.place / "mine"
+    there.mkdir(parents=True)
+    shutil.copyfile(folder / "campaign.json", there / "campaign.json")
+    ledger = (folder / "ledger.jsonl").read_bytes()
+    (there / "ledger.jsonl").write_bytes(ledger[: ledger.index(b"\n") + 1])
+    publish(publication, into)
+    assert (there / "ledger.jsonl").read_bytes() == ledger
+    (there / "ledger.jsonl").write_bytes(ledger + b"x")
+    with pytest.raises(FourminError, match="another content"):
+        publish(publication, into)
+
+
+def test_a_waived_error_does_not_stop_a_submission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_campaign(tmp_path / "results", submitter="example")
+    apply(folder, [{"file": "summary.json", "set": "/minutes", "to": 0.001}])
+    reseal(folder, ["ledger"])
+    with pytest.raises(FourminError, match="does not validate"):
+        prepare_publication(folder, tmp_path / "s")
+    view = engine.load_campaign(folder)
+    waiver = Waiver("RUN008", view.digest, view.head, "a known fault", "a maintainer")
+    monkeypatch.setattr(engine, "load_waivers", lambda: (waiver,))
+    assert prepare_publication(folder, tmp_path / "s").files
+
+
+@pytest.mark.parametrize("there", ["Example", "example/2CPU-x86_64", "example/2cpu-x86_64/Digits"])
+def test_a_folder_that_differs_by_case_alone_is_not_made(tmp_path: Path, there: str) -> None:
+    folder = make_campaign(tmp_path / "results", submitter="example")
+    (tmp_path / "submissions" / there).mkdir(parents=True)
+    with pytest.raises(FourminError, match="differ by case alone"):
+        prepare_publication(folder, tmp_path / "submissions")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""SUB: an event log holds nothing but what its writer says and a rule can read."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterator
+
+from fourmin.ledger.file_kinds import file_kind
+from fourmin.ledger.view import CampaignView
+from fourmin.log import keys
+from fourmin.log.reader import MAX_RECORD_LENGTH, EventLog, read_log
+from fourmin.rules.compare import short
+from fourmin.rules.rule import CAMPAIGN, ERROR, Problem, rule
+
+_METADATA = {
+    keys.FILE, keys.LINENO, keys.MONOTONIC_MS, keys.EPOCH_NUM, keys.SAMPLES_COUNT, keys.STATUS,
+    keys.BOOT, "correct_count",
+}  # fmt: skip
+_HEAD = b":::MLLOG "
+_CUT_OFF = ("truncated-record", "malformed-record", "outside-record", "no-records")
+
+
+@rule("SUB011", "hidden-bytes", ERROR, CAMPAIGN)
+def hidden_bytes(campaign: CampaignView) -> Iterator[Problem]:
+    """An event log has the bytes of its records and no others.
+
+    What it checks
+        Each record is spaced and spelled as fourmin writes it, with metadata that it knows; no
+        line is longer than a record can be; and the log of an attempt that never started, which
+        is kept beside, is an event log too, but for the line that a kill cut off.
+    Why it is bad
+        What is hidden between the records, nobody has checked.
+    Example
+        20 MB of blanks within a record, or a log of an earlier attempt that is something else.
+    How to put it right
+        Restore the log from where the run was made.
+    """
+    logs = {posixpath.join(run.path, "events.log"): (run.events, run.log) for run in campaign.runs}
+    for path, (data, log) in logs.items():
+        if data is not None and log is not None:
+            yield from _of(path, data, log)
+    for name, data in campaign.files.items():
+        if data is not None and file_kind(name) == "kept-log":
+            log = read_log(data, strict=True)
+            yield from _of(campaign.where(name), data, log)
+            last = data.count(b"\n") + 1
+            for problem in log.problems:
+                if problem.kind not in _CUT_OFF or problem.line != last:
+                    yield Problem(campaign.where(name), problem.message, problem.line)
+
+
+def _of(path: str, data: bytes, log: EventLog) -> Iterator[Problem]:
+    """What stands in a log beside its records; the first line of each kind."""
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if len(line) > MAX_RECORD_LENGTH:
+            yield Problem(path, f"a line of {len(line):,} bytes, more than a record has", number)
+            break
+    for record in log.records:
+        fields = {
+            "namespace": record.namespace,
+            "time_ms": record.time_ms,
+            "event_type": record.event_type,
+            "key": record.key,
+            "value": record.value,
+            "metadata": record.metadata,
+        }
+        if (
+            record.line > len(lines)
+            or lines[record.line - 1] != _HEAD + json.dumps(fields).encode()
+        ):
+            yield Problem(
+                path, "a record that is not spaced or spelled as it was written", record.line
+            )
+            break
+    for record in log.records:
+        unknown = sorted(set(record.metadata) - _METADATA)
+        if unknown:
+            yield Problem(
+                path, f"{record.key} has unknown metadata {short(unknown[0])}", record.line
+            )
+            break
