@@ -119,8 +119,19 @@ def _planned(top: str, path: str, plan: Mapping[str, Any]) -> str | None:
     root = _above(path, len(LEVELS))
     names = _below(root, path) or ()
     fits = [plan.get(level) == name for level, name in zip(LEVELS, names, strict=False)]
-    enough = len(fits) == len(LEVELS) and fits[0] and fits[1]
-    return root if enough and (all(fits) or _below(top, root) is not None) else None
+    if len(fits) < len(LEVELS) or not (fits[0] and fits[1]):
+        return None
+    # Somebody's folders may be called so by chance: above what was named, nothing else is there.
+    certain = _below(top, root) is not None or (all(fits) and _only_folders(top))
+    return root if certain else None
+
+
+def _only_folders(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return all(one.is_dir() and not one.name.startswith(".") for one in entries)
+    except OSError:
+        return False
 
 
 def _holds(root: str, depth: int, campaigns: Iterable[str]) -> bool:
