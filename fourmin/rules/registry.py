@@ -14,6 +14,7 @@ from fourmin.rules import (
     evaluation,
     eventlog,
     hyperparameters,
+    learning,
     ledger,
     package,
     plausibility,
@@ -29,8 +30,8 @@ from fourmin.rules.rule import GROUPS, Rule
 
 MODULES = (
     campaigns, changes, clock, convergence, data, description, evaluation, eventlog,
-    hyperparameters, ledger, package, plausibility, registration, restarts, runs, schema, seeds,
-    system,
+    hyperparameters, learning, ledger, package, plausibility, registration, restarts, runs, schema,
+    seeds, system,
 )  # fmt: skip
 
 
