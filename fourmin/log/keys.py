@@ -64,8 +64,8 @@ EVAL_STOP = "eval_stop"
 EVAL_ACCURACY = "eval_accuracy"
 """Top-1 accuracy, 0 to 1; metadata `samples_count` images, `correct_count` of them right."""
 TRACKED_STATS = "tracked_stats"
-"""After each epoch: images/s, mean loss, steps performed and skipped, loss scale, learning rate,
-median exposed communication (ms)."""
+"""After each epoch: images/s, mean of the finite losses, steps performed and skipped so far, loss
+scale, the last step's learning rate, median exposed communication (ms)."""
 THROUGHPUT = "throughput"
 """Read in other people's logs only."""
 WEIGHTS_INITIALIZATION = "weights_initialization"
@@ -170,7 +170,8 @@ DATA_ORDER_DIGEST = "data_order_digest"
 WEIGHTS_DIGEST = "weights_digest"
 """SHA-256 of the weights that an evaluation is of."""
 STEP_LOSS = "step_loss"
-"""The losses of the first steps, means over all workers; null where one is not finite."""
+"""The losses of the first steps, means over all workers; null where one is not finite. The first
+is the loss of the initial weights."""
 LOGGED_STEPS = 8
 """Steps at the start of a run whose losses are logged one by one, for replays."""
 COMMUNICATION = "communication"

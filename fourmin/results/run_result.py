@@ -21,9 +21,6 @@ NOT_CONVERGED = "not-converged"
 ABORTED = "aborted"
 STATUSES = (CONVERGED, NOT_CONVERGED, ABORTED)
 
-ADDED_LATER = ("energy",)
-"""Keys that result.json has had only since some version: an older one has none, not null."""
-
 _MILLISECONDS_PER_MINUTE = 60_000
 
 

@@ -7,14 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
-from fourmin.base.values import mapping
 from fourmin.ledger.history import RunHistory
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
 from fourmin.log.records import Record
 from fourmin.results.plan import Plan
-from fourmin.results.run_result import ADDED_LATER
 from fourmin.rules.compare import MOST_DIFFERENCES, differences, same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
@@ -39,7 +37,7 @@ SETUP = (
 )
 """Events that a run logs exactly once before its clock starts."""
 ON_THE_CLOCK = (keys.RUN_START, keys.STEP_LOSS, keys.RUN_STOP)
-AFTERWARDS = (keys.DATA_ORDER_DIGEST, keys.COMMUNICATION)
+AFTERWARDS = (keys.CLOCKS, keys.DATA_ORDER_DIGEST, keys.COMMUNICATION)
 WHERE_THERE_IS_A_METER = (keys.ENERGY,)
 _METADATA = {
     keys.FILE,
@@ -96,7 +94,7 @@ def event_counts(run: RunView, log: EventLog) -> Iterator[Problem]:
     What it checks
         One record each of the submission, campaign, system, package, configuration, dataset,
         seed, sample counts, batch, optimizer and initial-weights keys before init_stop; one
-        run_start and run_stop, also in a run that was restarted; one step_loss,
+        run_start and run_stop, also in a run that was restarted; one step_loss, clocks,
         data_order_digest and communication in a run that ended of itself; at most one energy.
     Why it is bad
         Of two values a reader takes the first and another the last.
@@ -122,10 +120,11 @@ def event_order(run: RunView, log: EventLog) -> Iterator[Problem]:
 
     What it checks
         init_start, the setup keys, init_stop, run_start; staging_start and staging_stop where the
-        images were copied to the node; then for each epoch from 1 epoch_start,
-        epoch_stop and, where it is evaluated, eval_start, eval_accuracy, eval_stop of the same
-        epoch; run_stop; and after an abort nothing but its run_stop. A run_restart, anywhere
-        between run_start and run_stop, is followed by the epoch after the one it names.
+        images were copied to the node; then for each epoch from 1 epoch_start, epoch_stop,
+        tracked_stats and, where it is evaluated, weights_digest, eval_start, eval_accuracy,
+        eval_stop of the same epoch; run_stop; and after an abort nothing but its run_stop. A
+        run_restart, anywhere between run_start and run_stop, is followed by the epoch after the
+        one it names.
     Why it is bad
         An accuracy after run_stop, or training or copying before run_start, is outside the time
         that is counted.
@@ -150,6 +149,7 @@ _PHASES = {
     **dict.fromkeys(
         (keys.EPOCH_START, keys.EPOCH_STOP, keys.EVAL_START, keys.EVAL_ACCURACY, keys.EVAL_STOP), 4
     ),
+    keys.WEIGHTS_DIGEST: 4,
     keys.STAGING_START: 4,
     keys.STAGING_STOP: 4,
     keys.STEP_LOSS: 4,
@@ -157,7 +157,7 @@ _PHASES = {
     keys.CHECKPOINT: 4,
     keys.RUN_RESTART: 4,
     keys.RUN_STOP: 5,
-    **dict.fromkeys((*AFTERWARDS, *WHERE_THERE_IS_A_METER, keys.CLOCKS), 6),
+    **dict.fromkeys((*AFTERWARDS, *WHERE_THERE_IS_A_METER), 6),
 }
 _PHASE_NAMES = ("the start", "setup", keys.INIT_STOP, keys.RUN_START, "training", keys.RUN_STOP)
 
@@ -175,12 +175,14 @@ def _phases(run: RunView) -> Iterator[Problem]:
 def _epochs(run: RunView) -> Iterator[Problem]:
     """The intervals of the epochs, as a state machine."""
     follow = {
-        keys.EPOCH_START: (None, keys.EPOCH_STOP, keys.EVAL_STOP, keys.RUN_RESTART),
+        keys.EPOCH_START: (None, keys.TRACKED_STATS, keys.EVAL_STOP, keys.RUN_RESTART),
         keys.EPOCH_STOP: (keys.EPOCH_START,),
-        keys.EVAL_START: (keys.EPOCH_STOP,),
+        keys.TRACKED_STATS: (keys.EPOCH_STOP,),
+        keys.WEIGHTS_DIGEST: (keys.TRACKED_STATS,),
+        keys.EVAL_START: (keys.WEIGHTS_DIGEST,),
         keys.EVAL_ACCURACY: (keys.EVAL_START,),
         keys.EVAL_STOP: (keys.EVAL_ACCURACY,),
-        keys.RUN_STOP: (None, keys.EPOCH_STOP, keys.EVAL_STOP),
+        keys.RUN_STOP: (None, keys.TRACKED_STATS, keys.EVAL_STOP),
     }
     before: str | None = None
     epoch = 0
@@ -227,11 +229,8 @@ def result_from_log(run: RunView, result: Document, log: EventLog) -> Iterator[P
         if run.campaign is None:  # in a campaign, strict-json tells
             yield Problem(path, error.message, error.line)
         return
-    written = result.file.value
-    added = {name for name in ADDED_LATER if name not in mapping(written)}
-    given = run.facts.to_json()
-    expected = {name: v for name, v in given.items() if v is not None or name not in added}
-    for difference in islice(differences(written, expected), MOST_DIFFERENCES):
+    found = differences(result.file.value, run.facts.to_json())
+    for difference in islice(found, MOST_DIFFERENCES):
         yield Problem(path, difference)
 
 

@@ -72,5 +72,6 @@ NEEDS: dict[str, Need] = {
     "system": _record(keys.SYSTEM),
     "configured": _record(keys.CONFIGURATION),
     "described": _record(keys.DATASET),
+    "first_loss": _record(keys.STEP_LOSS),
     "order": _record(keys.DATA_ORDER_DIGEST),
 }

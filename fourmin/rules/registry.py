@@ -15,6 +15,7 @@ from fourmin.rules import (
     eventlog,
     hidden,
     hyperparameters,
+    learning,
     ledger,
     package,
     plausibility,
@@ -30,8 +31,8 @@ from fourmin.rules.rule import GROUPS, Rule
 
 MODULES = (
     campaigns, changes, clock, convergence, data, description, evaluation, eventlog, hidden,
-    hyperparameters, ledger, package, plausibility, registration, restarts, runs, schema, seeds,
-    system,
+    hyperparameters, learning, ledger, package, plausibility, registration, restarts, runs, schema,
+    seeds, system,
 )  # fmt: skip
 
 

@@ -90,12 +90,13 @@ class Epochs:
         run.log.end(keys.EPOCH_STOP, None, epoch_num=epoch, samples_count=images)
         if epoch == 1:
             run.log.point(keys.STEP_LOSS, _finite(means[: keys.LOGGED_STEPS]), namespace=OWN)
+        finite = [loss for loss in means if math.isfinite(loss)]
         performed = run.step.performed  # brings the loss scale up to date too
         run.log.point(
             keys.TRACKED_STATS,
             {
                 "throughput": images / seconds,
-                "train_loss": _finite([math.fsum(means) / len(means)])[0],
+                "train_loss": math.fsum(finite) / len(finite) if finite else None,
                 "optimizer_steps": performed,
                 "skipped_steps": run.precision.skipped_steps,
                 "loss_scale": run.precision.loss_scale,

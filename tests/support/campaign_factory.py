@@ -7,6 +7,7 @@ writers, so that rules and reports can be tested on as many campaigns as they ne
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -24,6 +25,7 @@ from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import load_preset
+from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.results.chips import chips_of
 from fourmin.results.plan import EarlierCampaign, Plan
 from fourmin.results.run_result import RunFacts
@@ -397,15 +399,30 @@ def _go_to_the_end(
     done: int = 0,
 ) -> None:
     clock.pass_ms(20 + chance.random() * 10)
-    if not _train(log, campaign, slot, story, clock, chance, cut_in, done):
+    steps = _train(log, campaign, slot, story, clock, chance, cut_in, done)
+    if steps is None:
         return
     log.point(
         keys.COMMUNICATION,
         {
             "algorithms": ["native"],
             "bucket_bytes": [312176],
+            "buckets": 1,
+            "bytes": steps * 312176 if campaign.configuration.workers > 1 else 0,
             "exposed_ms_median": 2 + chance.random(),
             "exposed_ms_p95": 5 + chance.random(),
+            "skew_ms_median": 1.0,
+            "skew_ms_p95": 3.0,
+        },
+        namespace=OWN,
+    )
+    log.point(
+        keys.CLOCKS,
+        {
+            "node_offset_ms": [0.0],
+            "node_uncertainty_ms": [0.0],
+            "rank_start_skew_ms": [0.0],
+            "rank_wait_ms_mean": [2.0],
         },
         namespace=OWN,
     )
@@ -428,8 +445,8 @@ def _train(
     chance: random.Random,
     cut_in: int | None,
     done: int,
-) -> bool:
-    """Epochs after `done` to the end; False when the run ends before it."""
+) -> int | None:
+    """Epochs after `done` to the end; all steps of the run, None when it ends before that."""
     config = campaign.configuration
     benchmark = load_ruleset().benchmark(story.benchmark)
     goal = story.epochs if isinstance(story.epochs, int) else story.epochs[slot.run - 1]
@@ -437,17 +454,19 @@ def _train(
     batch = config.global_batch_size
     steps = config.steps_per_epoch(int(campaign.plan.dataset["train_samples"]))
     left = None if config.max_steps is None else config.max_steps - done * steps
+    schedule = LearningRateSchedule(config, max(1, steps))
+    guessing = math.log(int(campaign.plan.dataset["classes"]))
     reached, taken = False, done * steps * batch
     saves = any(run == slot.run for run, _ in story.restarts)
     for epoch in range(done + 1, config.max_epochs + 1):
         log.start(keys.EPOCH_START, None, epoch_num=epoch)
         if epoch == cut_in or (epoch == 2 and slot.run == story.killed_in):
-            return False
+            return None
         if epoch == 2 and slot.run in story.aborted:
             clock.pass_ms(100)
             log.point(keys.ABORT, "worker 1: it died", namespace=OWN)
             log.end(keys.RUN_STOP, None, status=keys.ABORTED)
-            return False
+            return None
         now = steps if left is None else min(steps, left)
         left = None if left is None else left - now
         pace = PACE[story.benchmark]
@@ -456,17 +475,17 @@ def _train(
         taken += now * batch
         log.end(keys.EPOCH_STOP, None, epoch_num=epoch, samples_count=now * batch)
         if epoch == 1:
-            losses = [2.3 + 0.02 * chance.random() for _ in range(min(8, now))]
+            losses = [guessing + 0.02 * chance.random() for _ in range(min(8, now))]
             log.point(keys.STEP_LOSS, losses, namespace=OWN)
         log.point(
             keys.TRACKED_STATS,
             {
                 "throughput": now * batch / (milliseconds - 1) * 1000,
-                "train_loss": 2.3 / epoch * (0.9 + 0.2 * chance.random()),
+                "train_loss": guessing / epoch * (0.9 + 0.2 * chance.random()),
                 "optimizer_steps": taken // batch,
                 "skipped_steps": 0,
                 "loss_scale": 1.0,
-                "learning_rate": 16.0 / epoch,
+                "learning_rate": schedule(taken // batch - 1),
                 "exposed_ms_median": 2.0,
             },
             epoch_num=epoch,
@@ -478,6 +497,8 @@ def _train(
             target = benchmark.quality_target
             low, high = (target, target + 0.01) if reached else (0.2, target - 0.01)
             correct = int(samples * (low + (high - low) * chance.random())) + reached
+            weights = _digest(f"weights after epoch {epoch}", slot.seed)
+            log.point(keys.WEIGHTS_DIGEST, weights, namespace=OWN, epoch_num=epoch)
             log.start(keys.EVAL_START, None, epoch_num=epoch)
             clock.pass_ms(pace * (15 + chance.random() * 10))
             log.point(
@@ -496,7 +517,7 @@ def _train(
     log.point(
         keys.DATA_ORDER_DIGEST, _digest("order", slot.seed), namespace=OWN, samples_count=taken
     )
-    return True
+    return taken // batch
 
 
 def _digest(what: str, seed: int) -> str:

@@ -1,0 +1,166 @@
+"""LOG and CNV: what a run says of its training, epoch by epoch."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+
+from fourmin.base.values import mapping, number
+from fourmin.ledger.view import RunView
+from fourmin.log import keys
+from fourmin.log.records import Record
+from fourmin.log.timeline import Timeline
+from fourmin.recipe.configuration import Configuration
+from fourmin.rules.compare import same, short
+from fourmin.rules.rule import ERROR, RUN, Problem, rule
+
+STATISTICS = (
+    "throughput",
+    "train_loss",
+    "optimizer_steps",
+    "skipped_steps",
+    "loss_scale",
+    "learning_rate",
+    "exposed_ms_median",
+)
+"""The numbers of tracked_stats."""
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+FIRST_LOSS_FACTOR = 2
+"""By so much the first loss may lie off that of guessing."""
+
+
+@rule("LOG009", "tracked-statistics", ERROR, RUN)
+def tracked_statistics(
+    run: RunView, timeline: Timeline, configuration: Configuration, train_samples: int
+) -> Iterator[Problem]:
+    """The statistics of each epoch are whole, and follow from the configuration where they can.
+
+    What it checks
+        tracked_stats has its seven numbers. The steps that were performed and those that were
+        skipped are together those of all epochs so far; only FP16 skips steps and scales the
+        loss; the learning rate is that of the last step that was performed. communication gives
+        the number of its buckets and the bytes of all steps. run_start tells the machine's boot,
+        or that it is not known; weights_digest is a SHA-256.
+    Why it is bad
+        What was left out cannot be checked, and what contradicts the configuration was not
+        written by the run.
+    Example
+        242 steps after 11 epochs of 22, with 3 skipped ones.
+    How to put it right
+        Restore events.log from where the run was made.
+    """
+    start = timeline.first(keys.RUN_START)
+    if start is not None and keys.BOOT not in start.metadata:
+        yield Problem(run.log_path, f"{keys.BOOT} is missing", start.line)
+    for record in timeline.all(keys.WEIGHTS_DIGEST):
+        if not (isinstance(record.value, str) and _SHA256.match(record.value)):
+            yield Problem(run.log_path, f"weights_digest is {short(record.value)}", record.line)
+    if configuration.global_batch_size <= 0:
+        return  # epoch-samples tells
+    steps = configuration.steps_per_epoch(train_samples)
+    for record in timeline.all(keys.TRACKED_STATS):
+        value = mapping(record.value)
+        told = {name: number(value.get(name)) for name in STATISTICS}
+        absent = [name for name, found in told.items() if found is None]
+        epoch = number(record.metadata.get(keys.EPOCH_NUM))
+        if absent:
+            yield Problem(run.log_path, f"no {', '.join(absent)}", record.line)
+        elif epoch is not None:  # otherwise event-order tells
+            for message in _contradictions(configuration, steps, int(epoch), value):
+                yield Problem(run.log_path, message, record.line)
+    yield from _exchanged(run, timeline, configuration)
+
+
+def _exchanged(run: RunView, timeline: Timeline, config: Configuration) -> Iterator[Problem]:
+    """What communication says of its buckets against its own list and the steps."""
+    record, last = timeline.first(keys.COMMUNICATION), timeline.last(keys.TRACKED_STATS)
+    if record is None or last is None:
+        return  # event-counts tells where one is missing
+    value, done = mapping(record.value), mapping(last.value)
+    sizes = [number(size) or 0 for size in value.get("bucket_bytes") or ()]
+    steps = sum(number(done.get(name)) or 0 for name in ("optimizer_steps", "skipped_steps"))
+    expected = {"buckets": len(sizes), "bytes": steps * sum(sizes) if config.workers > 1 else 0}
+    for name, count in expected.items():
+        if number(value.get(name)) != count:
+            what = f"{name} is {short(value.get(name))}, of the buckets' list {count:g}"
+            yield Problem(run.log_path, what, record.line)
+
+
+def _contradictions(
+    config: Configuration, steps: int, epoch: int, value: Mapping[str, object]
+) -> Iterator[str]:
+    """What in the statistics after `epoch` cannot be, with `steps` an epoch."""
+    so_far = steps * epoch if config.max_steps is None else min(steps * epoch, config.max_steps)
+    performed, skipped = value["optimizer_steps"], value["skipped_steps"]
+    if type(performed) is not int or type(skipped) is not int or min(performed, skipped) < 0:
+        yield f"{short(performed)} steps performed, {short(skipped)} skipped"
+        return
+    if performed + skipped != so_far:
+        yield f"{performed} steps performed and {skipped} skipped, of {so_far}"
+    if config.precision != "fp16" and (skipped or not same(value["loss_scale"], 1.0)):
+        yield f"{skipped} steps skipped, loss scale {short(value['loss_scale'])}, without FP16"
+    expected = _learning_rate(config, steps, max(0, performed - 1))
+    told = number(value["learning_rate"])
+    if told is None or not math.isclose(told, expected, rel_tol=1e-9, abs_tol=1e-15):
+        yield f"learning rate {told!r} in step {performed}, by the configuration {expected!r}"
+    if any((number(value[name]) or 0) < 0 for name in STATISTICS):
+        yield "a negative number"
+
+
+def _learning_rate(config: Configuration, steps: int, step: int) -> float:
+    """The rate of `step`, from 0, with `steps` an epoch; see docs/configuration.md."""
+    base, warmup = config.base_learning_rate, round(config.warmup_epochs * steps)
+    if step < warmup:
+        share = (step / warmup) ** (2 if config.warmup_shape == "quadratic" else 1)
+        first = config.warmup_start_learning_rate
+        return first + share * (base - first)
+    if config.learning_rate_decay == "poly":
+        length = max(1, round(config.decay_epochs * steps) - warmup + 1)
+        left = max(0.0, 1 - (step - warmup) / length)
+        low = config.end_learning_rate
+        return low + float(left**config.decay_poly_power) * (base - low)
+    if config.learning_rate_decay == "step":
+        past = sum(step >= round(epoch * steps) for epoch in config.decay_milestones)
+        return float(base * config.decay_factor**past)
+    return base
+
+
+@rule("CNV005", "learning-curve", ERROR, RUN)
+def learning_curve(run: RunView, timeline: Timeline, first_loss: Record) -> Iterator[Problem]:
+    """A run begins by guessing, and its losses are those of a training.
+
+    What it checks
+        In the closed division: the loss of the first step, which is that of the initial weights,
+        lies within a factor of 2 of the logarithm of the number of classes, the loss of guessing;
+        no loss of a step or of an epoch is 0 or not finite.
+    Why it is bad
+        A run that begins with less knows something already, and one with other losses was not
+        trained.
+    Example
+        A first loss of 0.9 with 10 classes, whose logarithm is 2.3.
+    How to put it right
+        Train from the initial weights that the seed gives. Where the loss is not finite, training
+        diverged: try a lower base_learning_rate, or a longer warmup.
+    """
+    if run.practice or run.facts.division != "closed":
+        return
+    classes = number(mapping(run.facts.dataset).get("classes"))
+    losses = first_loss.value if isinstance(first_loss.value, list) else []
+    if classes is not None and classes > 1 and losses:
+        guessing = math.log(classes)
+        first = number(losses[0]) or 0
+        if not guessing / FIRST_LOSS_FACTOR <= first <= guessing * FIRST_LOSS_FACTOR:
+            yield Problem(
+                run.log_path,
+                f"the first loss is {short(losses[0])}, that of guessing {guessing:.3g}",
+                first_loss.line,
+            )
+    else:
+        yield Problem(run.log_path, "no loss of the first step", first_loss.line)
+    told = [(first_loss, loss) for loss in losses]
+    for record in timeline.all(keys.TRACKED_STATS):
+        told.append((record, mapping(record.value).get("train_loss")))
+    for record, loss in told:
+        if not (number(loss) or 0) > 0:
+            yield Problem(run.log_path, f"a loss of {short(loss)}", record.line)
