@@ -32,7 +32,12 @@ def untold(description: Mapping[str, Any]) -> list[str]:
     fields = [*_TOLD]
     fields += _OF_ACCELERATORS if _count(description, "accelerators_per_node") else ()
     fields += _OF_NODES if _count(description, "number_of_nodes") > 1 else ()
-    return [name for name in fields if _PLACEHOLDER.fullmatch(str(description.get(name, "")))]
+    return [name for name in fields if is_placeholder(str(description.get(name, "")))]
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text says nothing yet, or that there is none."""
+    return _PLACEHOLDER.fullmatch(text) is not None
 
 
 def _count(description: Mapping[str, Any], name: str) -> int:

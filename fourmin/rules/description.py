@@ -9,16 +9,15 @@ from typing import Any
 from fourmin.base.values import mapping, number
 from fourmin.ledger.submission import SubmissionView
 from fourmin.ledger.view import CampaignView
-from fourmin.results.description import untold
+from fourmin.results.description import is_placeholder, untold
 from fourmin.results.places import SYSTEM_FILE
 from fourmin.rules.compare import short
-from fourmin.rules.rule import ERROR, SUBMISSION, WARNING, Problem, rule
+from fourmin.rules.rule import ERROR, SUBMISSION, Problem, rule
 
-_THREADS_A_CORE = (1, 2, 4, 8)
 _BYTES = {"M": 10**6, "MI": 2**20, "G": 10**9, "GI": 2**30, "T": 10**12, "TI": 2**40}
 _CAPACITY = re.compile(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([MGT]I?)B\b", re.IGNORECASE)
-_RESERVED = 0.9
-"""Of the memory that is built in, the kernel shows at least so much."""
+_ROUNDED = 0.9
+"""A description may round, and write gigabytes for gibibytes."""
 
 
 @rule("SUB001", "system-description", ERROR, SUBMISSION)
@@ -91,11 +90,10 @@ def described_system(submission: SubmissionView) -> Iterator[Problem]:
         captured = [number(run.facts.hardware.get("memory_gib")) or 0 for run in campaign.runs]
         found = max([found, *captured])
     capacity = _CAPACITY.match(str(described["host_memory_capacity"]))
-    if capacity and found:
-        told = float(capacity[1]) * _BYTES[capacity[2].upper()] / 2**30
-        if found < _RESERVED * told:
-            message = f"host_memory_capacity is {capacity[0].strip()}, the runs found {found:g} GiB"
-            yield Problem(path, message, severity=WARNING)
+    told = float(capacity[1]) * _BYTES[capacity[2].upper()] / 2**30 if capacity else 0.0
+    if told < _ROUNDED * found:
+        said = short(described["host_memory_capacity"])
+        yield Problem(path, f"host_memory_capacity is {said}, the runs found {found:g} GiB")
 
 
 def _compared(
@@ -119,9 +117,7 @@ def _compared(
     sockets, cpus = processor.get("sockets"), processor.get("cpus")
     if type(sockets) is int and type(cpus) is int and sockets > 0:
         yield same("host_processors_per_node", sockets)
-        each, cores = cpus // sockets, int(described["host_processor_core_count"])
-        fits = any(cores * threads == each for threads in _THREADS_A_CORE)
-        yield "host_processor_core_count", each, fits
+        yield same("host_processor_core_count", cpus // sockets)
     if isinstance(processor.get("model"), str):
         yield _same_models("host_processor_model_name", [processor["model"]], described)
     listed = hardware.get("accelerators")
@@ -132,6 +128,9 @@ def _compared(
     if kinds:
         models = [str(kind.get("model")) for kind in kinds]
         yield _same_models("accelerator_model_name", models, described)
+    else:
+        name = str(described["accelerator_model_name"])
+        yield "accelerator_model_name", "none", is_placeholder(name)
 
 
 def _same_models(

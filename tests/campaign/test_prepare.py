@@ -17,6 +17,7 @@ from processes import environment, fourmin
 
 from fourmin.base.errors import FourminError
 from fourmin.campaign.describe import batch_arithmetic, plan_json
+from fourmin.campaign.naming import names
 from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import prepare
 from fourmin.campaign.request import Existing, New, Request
@@ -27,6 +28,29 @@ from fourmin.ruleset import load_ruleset
 
 def refused(request: Request, placement: Placement | None = None) -> list[str]:
     return [error.what for error in prepare(New(request), placement).refused]
+
+
+@pytest.mark.parametrize("name", ["a/b", "../b", "two words", "CON", "trailing.", ".hidden", "é"])
+def test_names_that_name_no_folder_are_refused_before_a_campaign_that_counts(
+    name: str, tmp_path: Path
+) -> None:
+    for given in ({"submitter": name}, {"system_name": name}):
+        option = "--submitter" if "submitter" in given else "--system"
+        told = f"{option} {name!r} cannot name a folder"
+        assert told in refused(Request(results_dir=tmp_path, **given))
+        assert told not in refused(Request(results_dir=tmp_path, practice=True, **given))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "model", "expected"),
+    [(1, "Quadro RTX 6000/8000", "8xQuadro-RTX-6000-8000"), (2, "A (x).", "2x8xA-x")],
+)
+def test_the_default_name_of_a_system_can_name_a_folder(
+    nodes: int, model: str, expected: str
+) -> None:
+    hardware = {"accelerators": [{"model": model, "count": 8}]}
+    assert names(Request(), nodes, {"hardware": hardware}) == ("self", expected)
+    assert names(Request(), nodes, None) == ("self", "")
 
 
 def tree_in(folder: Path) -> Path:
