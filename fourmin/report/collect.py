@@ -21,6 +21,7 @@ from fourmin.report.parallel import in_processes
 from fourmin.report.prices import Price, price_of
 from fourmin.report.published import published_results
 from fourmin.results import tree
+from fourmin.results.places import SUBMISSIONS
 from fourmin.rules.engine import check_campaigns, load_target
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
 from fourmin.rules.verdict import Verdict
@@ -78,11 +79,14 @@ def _branches(paths: Sequence[Path]) -> Iterator[tuple[Repository, Landings]]:
 
 
 def _landing(campaign: CampaignView, repository: Repository, landings: Landings) -> Landing | None:
-    path, plan = (
-        repository.relative(campaign.where(CAMPAIGN_FILE)),
-        campaign.files.get(CAMPAIGN_FILE),
+    """How the plan landed: where the campaign lies, or where its plan says that it belongs."""
+    plan = campaign.files.get(CAMPAIGN_FILE) or b""
+    home = "/".join((SUBMISSIONS, *map(str, campaign.planned_place)))
+    found = (
+        landings.of(f"{folder}/{CAMPAIGN_FILE}", plan)
+        for folder in (repository.relative(campaign.path), home)
     )
-    return landings.of(path, plan) if path and plan else None
+    return next(filter(None, found), None)
 
 
 def _foreign(target: tree.Target) -> Result | None:

@@ -17,43 +17,30 @@ from dataclasses import replace
 
 from fourmin.report.model import SELF, Comparison, Result, Standing
 from fourmin.report.scaling import with_baselines
-from fourmin.rules.verdict import INVALID
 
 Order = tuple[int, float, str]
 
 
 def compare(ruleset: str, results: Iterable[Result]) -> Comparison:
-    """Group campaigns, choose the median of each batch, rank them, and sort for the tables."""
-    unique = _each_once(results)
+    """Group campaigns, choose the median of each batch, rank them, and sort for the tables.
+
+    No two of `results` are one campaign.
+    """
+    every = list(results)
     groups: dict[Hashable, list[Result]] = {}
-    for result in unique:
+    for result in every:
         if not result.practice:
             groups.setdefault(result.group, []).append(result)
-    here = {result.identity for result in unique}
-    counted = [result for result in unique if not (result.practice or result.pending)]
+    here = {result.identity for result in every}
+    counted = [result for result in every if not (result.practice or result.pending)]
     rows = [row for group in groups.values() for row in _rows(group, here)]
     return Comparison(
         ruleset=ruleset,
         results=tuple(_with_ranks(sorted(with_baselines(rows, counted), key=_in_tables))),
         failed=_sorted(result for result in counted if result.failed),
-        pending=_sorted(r for r in unique if r.pending and not r.practice),
-        practice=_sorted(result for result in unique if result.practice),
+        pending=_sorted(r for r in every if r.pending and not r.practice),
+        practice=_sorted(result for result in every if result.practice),
     )
-
-
-def _each_once(results: Iterable[Result]) -> list[Result]:
-    """A campaign that lies in two places counts once: as the valid one with the longest ledger."""
-    best: dict[Hashable, Result] = {}
-    for result in results:
-        known = best.setdefault(result.identity, result)
-        if _copy_order(result) < _copy_order(known):
-            best[result.identity] = result
-    return list(best.values())
-
-
-def _copy_order(result: Result) -> tuple[bool, int, bool, str]:
-    submitted = "submissions" in result.path.split("/")
-    return result.status == INVALID, -len(result.ledger), not submitted, result.path
 
 
 def _rows(group: Sequence[Result], here: set[Hashable]) -> Iterator[Result]:
@@ -137,5 +124,8 @@ def _sorted(results: Iterable[Result]) -> tuple[Result, ...]:
     return tuple(sorted(results, key=_in_tables))
 
 
-def _in_tables(result: Result) -> tuple[tuple[str, str, str, str, float], int, Order]:
-    return result.comparable, result.level, _slower(result)
+def _in_tables(result: Result) -> tuple[Hashable, int, int, float, str, str, int, str]:
+    failed, minutes, identity = _slower(result)
+    batch = result.global_batch_size or 0
+    names = result.submitter, result.system
+    return result.comparable, result.level, failed, minutes, *names, batch, identity

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import shutil
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,32 +121,35 @@ def test_each_batch_is_its_median_campaign(one: Result, drawn: list[tuple[Any, .
 
 
 @given(drawn=campaigns, seed=st.integers(0, 99))
-def test_order_and_copies_change_nothing(
-    one: Result, drawn: list[tuple[Any, ...]], seed: int
-) -> None:
-    chance = random.Random(seed)
+def test_their_order_changes_nothing(one: Result, drawn: list[tuple[Any, ...]], seed: int) -> None:
     results = told(one, drawn)
-    # Some lie in submissions, too; a stranger's copy of any of them is invalid there.
-    copies = [
-        dataclasses.replace(r, path=f"submissions/lab/box/digits/{r.identity}")
-        for r in results
-        if chance.random() < 0.5
-    ]
-    stolen = [
-        dataclasses.replace(r, path=f"submissions/a/b/c/{r.identity}", verdict=verdict("invalid"))
-        for r in results
-    ]
-    shuffled = [*results, *copies, *stolen]
-    chance.shuffle(shuffled)
+    shuffled = random.Random(seed).sample(results, len(results))
+    assert compare("1.0", shuffled) == compare("1.0", results)
 
-    def shown(given: list[Result]) -> list[tuple[Any, ...]]:
-        compared = compare("1.0", given)
-        return [
-            tuple((r.identity, r.rank, r.status, r.standing) for r in part)
-            for part in (compared.results, compared.failed, compared.pending)
-        ]
 
-    assert shown(shuffled) == shown(results)
+def test_copies_change_nothing(tmp_path: Path) -> None:
+    """In `results/` beside `submissions/`, as far as they had come, and a stranger's."""
+    root, results = tmp_path / "submissions", tmp_path / "results"
+    for number, pace in enumerate((300.0, 200.0, 400.0)):
+        made = make_campaign(
+            root / f"lab-{number % 2}" / "box" / "digits", submitter=f"lab-{number % 2}",
+            system_name="box", nonce=f"{number:032x}", chance=100 * number, epoch_ms=pace,
+        )  # fmt: skip
+        shutil.copytree(made, results / made.name)
+        shutil.copytree(made, root / "stranger" / "box" / "digits" / made.name)
+        ledger = results / made.name / "ledger.jsonl"
+        ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(True)[: 2 + number]))
+
+    def shown(*paths: Path) -> list[tuple[Any, ...]]:
+        rows = compare("1.0", collect_all(paths)).results
+        return [(r.identity, r.path, r.rank, r.minutes, r.standing.campaigns) for r in rows]
+
+    labs = [root / "lab-0", root / "lab-1"]
+    alone = shown(*labs)
+    assert [rank for _, _, rank, _, _ in alone] == [1, 2]
+    others = [results, root / "stranger", *labs]
+    for paths in (others, others[::-1]):
+        assert shown(*paths) == alone
 
 
 @given(drawn=campaigns)
@@ -203,8 +208,6 @@ def test_the_first_plan_on_the_branch_names_the_batch_that_is_ranked(one: Result
 
 
 def test_what_differs_in_registration_is_no_group(tmp_path: Any) -> None:
-    import shutil
-
     from tamper import apply, reseal
 
     folder = make_campaign(tmp_path / "a")
