@@ -32,7 +32,12 @@ def untold(description: Mapping[str, Any]) -> list[str]:
     fields = [*_TOLD]
     fields += _OF_ACCELERATORS if _count(description, "accelerators_per_node") else ()
     fields += _OF_NODES if _count(description, "number_of_nodes") > 1 else ()
-    return [name for name in fields if _PLACEHOLDER.fullmatch(str(description.get(name, "")))]
+    return [name for name in fields if is_blank(description.get(name, ""))]
+
+
+def is_blank(value: object) -> bool:
+    """Whether a field is empty or holds a placeholder, such as `none`."""
+    return _PLACEHOLDER.fullmatch(str(value)) is not None
 
 
 def _count(description: Mapping[str, Any], name: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from fourmin.base.values import mapping, number
 from fourmin.ledger.submission import SubmissionView
 from fourmin.ledger.view import CampaignView
-from fourmin.results.description import untold
+from fourmin.results.description import is_blank, untold
 from fourmin.results.places import SYSTEM_FILE
 from fourmin.rules.compare import short
 from fourmin.rules.rule import ERROR, SUBMISSION, WARNING, Problem, rule
@@ -129,9 +129,9 @@ def _compared(
         return
     kinds = [mapping(kind) for kind in listed]
     yield same("accelerators_per_node", sum(int(number(k.get("count")) or 0) for k in kinds))
-    if kinds:
-        models = [str(kind.get("model")) for kind in kinds]
-        yield _same_models("accelerator_model_name", models, described)
+    models = [str(kind.get("model")) for kind in kinds]
+    if models or not is_blank(described["accelerator_model_name"]):
+        yield _same_models("accelerator_model_name", models or ["none"], described)
 
 
 def _same_models(
