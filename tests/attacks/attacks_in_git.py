@@ -130,9 +130,9 @@ def a_waiver_in_the_submission(root: Path) -> None:
     commit(root)
 
 
-def _registered(root: Path, beacon: str = "", number: int = 20) -> Path:
+def _registered(root: Path, beacon: str = "", number: int = 20, **story: Any) -> Path:
     """A plan that landed, a beacon after it, and the campaign that was run then."""
-    made = _next(root, number)
+    made = _next(root, number, **story)
     plan, ledger = ((made / name).read_bytes() for name in ("campaign.json", "ledger.jsonl"))
     kept = root.parent / f"kept-{number}"
     made.rename(kept)
@@ -203,7 +203,7 @@ def a_beacon_hidden_in_a_change_of_several_commits(root: Path) -> None:
 
 @attack("repository", "LED010")
 def an_earlier_campaign_not_named_though_it_had_landed(root: Path) -> None:
-    _next(root, 15, earlier=[])
+    _registered(root, earlier=[])
     commit(root)
 
 

@@ -82,33 +82,33 @@ def fewer_epochs_than_the_reference_at_its_batch(root: Path) -> None:
     make_campaign(root, benchmark="resnet50", epochs=[28, 28, 28, 32, 36])
 
 
-@attack("empty", "CNV005")
+@attack("empty", "HYP002")
 def a_batch_above_every_reference_point(root: Path) -> None:
     """In the closed division, in two epochs."""
     make_campaign(root, epochs=2, configuration={"global_batch_size": 1408})
 
 
-@attack("campaign", "LOG009")
+@attack("campaign", "LOG002")
 def no_loss_of_the_first_steps(folder: Path) -> None:
     forge(folder, [record("step_loss", file=LOGS, delete=True)])
 
 
-@attack("campaign", "CNV006")
+@attack("campaign", "CNV005")
 def a_first_loss_that_knows_the_classes_already(folder: Path) -> None:
     forge(folder, [record("step_loss", file=LOGS, set="/value/0", to=0.1)])
 
 
-@attack("campaign", "CNV006")
+@attack("campaign", "CNV005")
 def a_first_loss_beyond_guessing(folder: Path) -> None:
     forge(folder, [record("step_loss", file=LOGS, set="/value/0", to=50.0)])
 
 
-@attack("campaign", "CNV006")
+@attack("campaign", "CNV005")
 def a_loss_of_nothing(folder: Path) -> None:
     forge(folder, [record("tracked_stats", -1, set="/value/train_loss", to=0.0)])
 
 
-@attack("campaign", "LOG002")
+@attack("campaign", "LOG009")
 def a_key_that_no_run_logs(folder: Path) -> None:
     forge(folder, [record("tracked_stats", -1, set="/key", to="tracked_status")])
 

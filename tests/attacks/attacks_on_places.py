@@ -244,13 +244,8 @@ def another_processor(root: Path) -> None:
 
 
 @attack("submissions", "SUB002")
-def fewer_cores_than_were_there(root: Path) -> None:
-    _described(root, "host_processor_core_count", 1)
-
-
-@attack("submissions", "SUB002")
-def less_memory_than_was_there(root: Path) -> None:
-    _described(root, "host_memory_capacity", "1 GiB")
+def more_cores_than_were_there(root: Path) -> None:
+    _described(root, "host_processor_core_count", 64)
 
 
 @attack("submissions", "SUB002")

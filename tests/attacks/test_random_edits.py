@@ -32,7 +32,39 @@ pytestmark = pytest.mark.untraced
 ROOT = Path(__file__).parents[2]
 SECURITY = ROOT / "docs/security.md"
 
-FREE: dict[str, Sequence[str]] = {}
+FREE: dict[str, Sequence[str]] = {
+    "What a plan is free to say": (
+        "campaign.json /nonce", "campaign.json /created_ms", "campaign.json /configuration/*",
+        "campaign.json /ranked_batch", "campaign.json /practice_campaigns*",
+        "campaign.json /package_*", "ledger.jsonl seeds-assigned /data/beacon",
+    ),
+    "Time stamps": (
+        "events.log * /time_ms", "events.log * /metadata/monotonic_ms", "ledger.jsonl * /time_ms",
+        "ledger.jsonl run-result /data/run_stop_ms", "events.log run_start /metadata/boot",
+        "events.log run_restart /metadata/boot",
+    ),
+    "Losses and measurements": (
+        "events.log step_loss /value/*", "events.log tracked_stats /value/train_loss",
+        "events.log tracked_stats /value/throughput",
+        "events.log tracked_stats /value/exposed_ms_median", "events.log communication /value/*",
+        "events.log checkpoint /value/milliseconds", "events.log energy /value/*",
+        "events.log clocks /value/*",
+    ),
+    "Right answers below the target": ("events.log eval_accuracy /metadata/correct_count",),
+    "Digests of weights and order": (
+        "events.log initial_weights_digest /value", "events.log weights_digest /value",
+        "events.log data_order_digest /value",
+    ),
+    "Where in the source a record was written": (
+        "events.log * /metadata/file", "events.log * /metadata/lineno",
+    ),
+    "What the machine says of itself": (
+        "events.log system /value/environment*", "events.log system /value/interpreter_changes*",
+        "events.log system /value/software/*", "events.log system /value/limits*",
+        "events.log cache_clear /value",
+    ),
+    "Descriptions": ("system.json /*",),
+}  # fmt: skip
 """What passes with everything else made anew: the words of docs/security.md, and the places."""
 
 KEPT = {
@@ -112,6 +144,8 @@ class Edit:
 
     path: Path
     place: str
+    item: int
+    pointer: str
     before: Any
     after: Any
 
@@ -133,7 +167,7 @@ def _edit(tree: Tree, data: st.DataObject) -> Edit:
     else:
         holder[key] = after
     _write(path, items)
-    return Edit(path, place, before, after)
+    return Edit(path, place, item, pointer, before, after)
 
 
 @pytest.fixture(scope="module")
@@ -164,12 +198,35 @@ def _alone(tree: Tree, data: st.DataObject) -> None:
 def _forged(tree: Tree, data: st.DataObject) -> None:
     try:
         edit = _edit(tree, data)
+        _count_again(edit)
         with suppress(KeyError, TypeError, ValueError, AttributeError, FourminError):
             forge(tree.root, keep=KEPT[edit.path.name])  # as far as he comes
-        if not tree.errors() and any(p.read_bytes() != b for p, b in tree.bytes.items()):
+        if _now(edit) != edit.before and not tree.errors():
             assert free(edit.place), edit
     finally:
         tree.restore()
+
+
+def _count_again(edit: Edit) -> None:
+    """An accuracy is what the counts give, and the forger can divide."""
+    if "eval_accuracy /metadata" not in edit.place:
+        return
+    items = _items(edit.path)
+    metadata = items[edit.item]["metadata"]
+    with suppress(KeyError, TypeError, ZeroDivisionError):
+        items[edit.item]["value"] = metadata["correct_count"] / metadata["samples_count"]
+    _write(edit.path, items)
+
+
+def _now(edit: Edit) -> Any:
+    """What stands in the place of an edit after all else was made anew."""
+    value = _items(edit.path)[edit.item]
+    for name in edit.pointer.split("/")[1:]:
+        if isinstance(value, list):
+            value = value[int(name)] if int(name) < len(value) else None
+        else:
+            value = value.get(name, "(taken away)") if isinstance(value, dict) else None
+    return value
 
 
 def free(place: str) -> list[str]:
