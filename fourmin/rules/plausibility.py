@@ -46,7 +46,9 @@ class _Phase:
 
 
 @rule("PHY001", "faster-than-peak", ERROR, RUN)
-def faster_than_peak(run: RunView) -> Iterator[Problem]:
+def faster_than_peak(
+    run: RunView, configuration: Configuration, timeline: Timeline
+) -> Iterator[Problem]:
     """No part of the run is faster than its hardware can be.
 
     What it checks
@@ -62,24 +64,24 @@ def faster_than_peak(run: RunView) -> Iterator[Problem]:
     How to put it right
         Look at the clock, the number of chips and the sample counts in the log.
     """
-    config, timeline = run.configuration, run.timeline
-    if config is None or timeline is None:
-        return
     phases = list(_phases(timeline))
     if not phases:
         return
-    if min(getattr(config, name) for name in _COUNTS) < 1:
+    if min(getattr(configuration, name) for name in _COUNTS) < 1:
         yield unchecked(run.log_path, "a configuration that cannot run")
         return
-    work = Work.of(_ruleset(run), config.model, config.image_size)
-    machine = Machine.of(_ruleset(run), config, mapping(run.facts.system))
+    work = Work.of(_ruleset(run), configuration.model, configuration.image_size)
+    machine = Machine.of(_ruleset(run), configuration, mapping(run.facts.system))
     if work is None:
-        yield unchecked(run.log_path, f"the operations of {config.model} are not known")
+        yield unchecked(run.log_path, f"the operations of {configuration.model} are not known")
     elif isinstance(machine, str):
         yield unchecked(run.log_path, machine)
     else:
         excess, worst = max(
-            ((phase.least(config, work, machine) - phase.seconds, phase) for phase in phases),
+            (
+                (phase.least(configuration, work, machine) - phase.seconds, phase)
+                for phase in phases
+            ),
             key=lambda pair: pair[0] / pair[1].seconds if pair[1].seconds > 0 else math.inf,
         )
         if excess > 0:
@@ -148,7 +150,7 @@ def unknown_chip(run: RunView) -> Iterator[Problem]:
 
 
 @rule("PHY003", "more-workers-than-gpus", ERROR, RUN)
-def more_workers_than_gpus(run: RunView) -> Iterator[Problem]:
+def more_workers_than_gpus(run: RunView, configuration: Configuration) -> Iterator[Problem]:
     """Each worker on a GPU has one of its own.
 
     What it checks
@@ -161,22 +163,21 @@ def more_workers_than_gpus(run: RunView) -> Iterator[Problem]:
     How to put it right
         Let `fourmin run` capture the system on a node that trains.
     """
-    config = run.configuration
-    if config is None or config.device != "cuda":
+    if configuration.device != "cuda":
         return
     present = sum(gpus(mapping(run.facts.system)).values())
     if not present:
         yield unchecked(run.log_path, "no GPU was captured")
-    elif config.procs_per_node > present:
+    elif configuration.procs_per_node > present:
         yield Problem(
             run.log_path,
-            f"{how_many(config.procs_per_node, 'worker')} on a node with "
+            f"{how_many(configuration.procs_per_node, 'worker')} on a node with "
             f"{how_many(present, 'GPU')}",
         )
 
 
 @rule("PHY004", "energy-meter", ERROR, RUN)
-def energy_meter(run: RunView) -> Iterator[Problem]:
+def energy_meter(run: RunView, configuration: Configuration) -> Iterator[Problem]:
     """Energy is what the meters of the chips that trained have counted.
 
     What it checks
@@ -189,8 +190,8 @@ def energy_meter(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore events.log from where the run was made; energy that no meter counted has no record.
     """
-    config, energy = run.configuration, mapping(run.facts.energy)
-    if config is None or not energy:
+    config, energy = configuration, mapping(run.facts.energy)
+    if not energy:
         return
     on_gpus = config.device == "cuda"
     method, scope = energy.get("method"), energy.get("scope")
@@ -208,7 +209,7 @@ def energy_meter(run: RunView) -> Iterator[Problem]:
 
 
 @rule("PHY005", "energy-bounds", ERROR, RUN)
-def energy_bounds(run: RunView) -> Iterator[Problem]:
+def energy_bounds(run: RunView, configuration: Configuration) -> Iterator[Problem]:
     """The power of each node is one that its chips can have.
 
     What it checks
@@ -222,15 +223,15 @@ def energy_bounds(run: RunView) -> Iterator[Problem]:
     How to put it right
         Restore events.log from where the run was made.
     """
-    config, minutes = run.configuration, run.facts.minutes
+    minutes = run.facts.minutes
     energy = mapping(run.facts.energy)
     limits = limits_of(_ruleset(run))["energy"]
     bounds = mapping(limits.get(str(energy.get("method"))))
-    if config is None or minutes is None or not bounds:
+    if minutes is None or not bounds:
         return
     seconds, slack = 60 * minutes, limits["seconds"]
     each = bounds["most_watts"]
-    chips = config.procs_per_node
+    chips = configuration.procs_per_node
     if energy["method"] == "nvml":
         captured = mapping(mapping(run.facts.system).get("limits"))
         models = gpus(mapping(run.facts.system))
