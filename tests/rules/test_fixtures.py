@@ -29,7 +29,7 @@ from fourmin.rules.rule import ERROR, GROUPS, HEADINGS, SCOPES, SEVERITIES, SOUR
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NUMBER = re.compile(r"-?\b[0-9]+(?:[.,][0-9]+)*(?:e[-+]?[0-9]+)?")
-CUT = re.compile(r"[\[{][^…]*…")
+CUT = re.compile(r"(?:[\[{][^…]*|\S*)…")
 DIGEST = re.compile(r"(?<!\.)\b[0-9a-f]{16,}\b")
 RULES = {rule.code: rule for rule in registry.RULES}
 
