@@ -270,8 +270,9 @@ def _tell(campaign: Campaign, story: Story, clock: Clock) -> bool:
                 play_restart(log, campaign, slot, number, epoch, story, clock, cut_in=cut)
         if slot.run == story.killed_in:
             return False
+        heard = clock.now // 1_000_000 + 1
         clock.pass_ms(40)
-        campaign.finish(slot, attempt, _facts(campaign, slot))
+        campaign.finish(slot, attempt, _facts(campaign, slot), heard)
     return True
 
 
