@@ -34,7 +34,7 @@ from fourmin.ruleset import load_ruleset
 from fourmin.system.capture import system_digest
 
 OWN = keys.FOURMIN_NAMESPACE
-CREATED_MS = 1_800_000_000_000
+CREATED_MS = 1_700_000_000_000
 SYSTEM: dict[str, Any] = {
     "hardware": {
         "processor": {"model": "Test CPU", "architecture": "x86_64", "sockets": 1, "cpus": 2},
