@@ -110,6 +110,7 @@ class _SlotRun:
     ) -> None:
         self._campaign, self._slot, self._materials = campaign, slot, materials
         self._launcher, self._observer = launcher, observer
+        self._stopped_ms: int | None = None
 
     def run(self, max_restarts: int) -> None:
         """Record an outcome. Raises FourminError where workers failed once too often."""
@@ -139,7 +140,7 @@ class _SlotRun:
                 f"put it right, then: fourmin run --resume {self._campaign.folder}",
             )
         summary = None if failure is None else failure.summary
-        facts = _record_outcome(self._campaign, slot, self._attempt, summary)
+        facts = _record_outcome(self._campaign, slot, self._attempt, summary, self._stopped_ms)
         self._observer.take(RunFinished.of(facts))
         if failure is not None and failure is not _EARLIER:
             more = any(other.status is None for other in self._campaign.slots())
@@ -175,7 +176,9 @@ class _SlotRun:
             job = self._job(Path(scratch))
             job = dataclasses.replace(job, restart=restart, restart_epoch=epoch)
             watch = Watch(job, self._start, self._record)
-            return watch.until_the_end(self._launcher)
+            failure = watch.until_the_end(self._launcher)
+            self._stopped_ms = watch.stopped_ms
+            return failure
 
     def _start(self) -> None:
         self._campaign.start(self._slot, self._attempt)
@@ -228,7 +231,11 @@ def _interrupts_told(campaign: Campaign, slot: RunState) -> Iterator[None]:
 
 
 def _record_outcome(
-    campaign: Campaign, slot: RunState, attempt: int, failure: str | None
+    campaign: Campaign,
+    slot: RunState,
+    attempt: int,
+    failure: str | None,
+    stopped_ms: int | None,
 ) -> RunFacts:
     """Make the result from the log alone and record it; a failure goes into the log first."""
     events = campaign.run_folder(slot.run) / EVENTS_FILE
@@ -238,5 +245,5 @@ def _record_outcome(
             log.end(keys.RUN_STOP, None, status=keys.ABORTED)
             log.sync()
     facts = RunFacts.read(events)
-    campaign.finish(slot, attempt, facts)
+    campaign.finish(slot, attempt, facts, stopped_ms)
     return facts

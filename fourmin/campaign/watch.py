@@ -56,6 +56,8 @@ class Watch:
         self._deadline = float("inf")
         self._silence = _Silence()
         self._stuck: Failure | None = None
+        self.stopped_ms: int | None = None
+        """When rank 0 was heard to say that the run's clock has stopped."""
 
     def until_the_end(self, launcher: Launcher) -> Failure | None:
         """Start the workers and return when all are gone: None, or why they failed."""
@@ -100,6 +102,9 @@ class Watch:
             launched.go(message.rank)
         elif message.kind == "progress":
             self._silence.broken_by(message)
+        elif message.kind == "stopped":
+            self._silence.broken_by(message)
+            self.stopped_ms = message.received_ms
         elif message.kind == "finished":
             self._finished.add(message.rank)
         elif message.kind in ("failed", "lost", "node-lost"):

@@ -1,10 +1,10 @@
 """The line between the command and its workers on one node: a Unix socket with JSON lines.
 
-It carries four things that nothing else can: rank 0 asks whether the clock may start and is
-answered when the ledger has it on disk; it says what it is at, so that its silence is noticed; a
-worker that fails says why before it is ended; and when either side is gone the other notices at
-once, because the kernel closes the socket. So no worker outlives a command that was killed,
-whatever became of the launcher between them.
+It carries five things that nothing else can: rank 0 asks whether the clock may start and is
+answered when the ledger has it on disk; it says that the clock has stopped; it says what it is at,
+so that its silence is noticed; a worker that fails says why before it is ended; and when either
+side is gone the other notices at once, because the kernel closes the socket. So no worker outlives
+a command that was killed, whatever became of the launcher between them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ ORPHANED = 75
 
 @dataclass(frozen=True)
 class ControlMessage:
-    """What a worker said. `kind`: hello, ready, progress, failed, finished, or lost when it hung
-    up.
+    """What a worker said. `kind`: hello, ready, progress, stopped, failed, finished, or lost when
+    it hung up. `received_ms` is when the command heard it, by its own clock.
 
     `node` names the worker's node where there are several; with the kind `node-lost` it is the
     node itself that has gone, and the rank is -1.
@@ -43,6 +43,7 @@ class ControlMessage:
     pid: int
     data: Mapping[str, Any]
     node: str = ""
+    received_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
 
 
 def accept_all(listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
@@ -189,10 +190,9 @@ class ControlClient:
             self._quiet_until = now + REPORT_SECONDS
             self._send("progress", wait=False, doing=doing, within=within + REPORT_SECONDS)
 
-    def rest(self) -> None:
-        """Say that the silence that follows means nothing."""
-        self._quiet_until = 0.0
-        self._send("progress", doing="", within=None)
+    def stopped(self) -> None:
+        """Say that the run's clock has just stopped; the silence that follows means nothing."""
+        self._send("stopped", within=None)
 
     def fail(self, summary: str, details: str, *, final: bool) -> None:
         """Say why this worker ends early; `final` where trying again cannot help."""

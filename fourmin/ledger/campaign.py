@@ -23,7 +23,7 @@ from fourmin.ledger.history import History, RunHistory
 from fourmin.ledger.known import KnownCampaign, remember
 from fourmin.ledger.seeds import new_beacon, planned_seeds
 from fourmin.results.plan import Plan
-from fourmin.results.run_result import RunFacts
+from fourmin.results.run_result import ABORTED, RunFacts
 
 CAMPAIGN_FILE = "campaign.json"
 LEDGER_FILE = "ledger.jsonl"
@@ -198,6 +198,8 @@ class Campaign:
 
     def start(self, slot: RunState, attempt: int) -> None:
         """Record, and make durable, that the first batch of `slot` is about to be read."""
+        # What else waits for the disk goes first, so that the record's time is that of the answer.
+        sync_folder(self.run_folder(slot.run))
         self._append("run-start", {"run": slot.run, "attempt": attempt})
 
     def restart(self, slot: RunState, attempt: int) -> int:
@@ -220,21 +222,27 @@ class Campaign:
         )
         return slot.restarts
 
-    def finish(self, slot: RunState, attempt: int, facts: RunFacts) -> None:
-        """Record the outcome of `slot`: result.json, and the SHA-256 of it and of events.log."""
+    def finish(
+        self, slot: RunState, attempt: int, facts: RunFacts, run_stop_ms: int | None = None
+    ) -> None:
+        """Record the outcome of `slot`: result.json, and the SHA-256 of it and of events.log.
+
+        `run_stop_ms` is when the command heard that the run's clock had stopped, None where it
+        did not; of an aborted run it is left out.
+        """
         folder = self.run_folder(slot.run)
         data = json_bytes(facts.to_json())
         write_durably(folder / (RESULT_FILE + PENDING), data)
-        self._append(
-            "run-result",
-            {
-                "run": slot.run,
-                "attempt": attempt,
-                "status": facts.status,
-                "events_sha256": sha256_hex((folder / EVENTS_FILE).read_bytes()),
-                "result_sha256": sha256_hex(data),
-            },
-        )
+        told: dict[str, Any] = {
+            "run": slot.run,
+            "attempt": attempt,
+            "status": facts.status,
+            "events_sha256": sha256_hex((folder / EVENTS_FILE).read_bytes()),
+            "result_sha256": sha256_hex(data),
+        }
+        if run_stop_ms is not None and facts.status != ABORTED:
+            told["run_stop_ms"] = run_stop_ms
+        self._append("run-result", told)
         self._settle(folder / RESULT_FILE)
         self._drop_checkpoints()
 

@@ -12,6 +12,8 @@ from fourmin.results.names import is_dropping
 from fourmin.results.places import AUDITS, SUBMISSIONS
 from fourmin.rules.rule import CHANGE, ERROR, NOTE, Problem, rule
 
+APART_MS = 3_600_000
+"""Between the clocks of different machines."""
 _FOLDERS = (SUBMISSIONS, AUDITS)
 _MAY_CHANGE = ("ledger.jsonl", "system.json", "allowed_signers")
 
@@ -86,6 +88,29 @@ def registered_before_results(change: ChangeView) -> Iterator[Problem]:
                 f"not the first beacon after the plan landed in {landing.commit[:12]}; {expected}",
                 seeds.line,
             )
+
+
+@rule("CLK009", "seeds-after-landing", ERROR, CHANGE)
+def seeds_after_landing(change: ChangeView) -> Iterator[Problem]:
+    """The seeds of a registered campaign are younger than the merge of its plan.
+
+    What it checks
+        The time of seeds-assigned against that of the commit that first brought the plan to the
+        base branch, with an hour between the clocks of different machines.
+    Why it is bad
+        The seeds follow from a commit that came after the merge.
+    Example
+        Seeds a day older than the landing of their plan.
+    How to put it right
+        Restore ledger.jsonl from where the campaign ran.
+    """
+    for campaign in change.campaigns.values():
+        seeds, landing = campaign.history.seeds, campaign.landed
+        claims = seeds is not None and seeds.data.get("registration") == "registered"
+        if claims and landing and seeds and seeds.time_ms < landing.time_ms - APART_MS:
+            hours = (landing.time_ms - seeds.time_ms) / 3_600_000
+            what = f"{hours:.1f} hours before its plan landed"
+            yield Problem(campaign.where("ledger.jsonl"), what, seeds.line)
 
 
 @rule("LED013", "self-registered", NOTE, CHANGE)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 from fourmin.base.values import number
+from fourmin.ledger.chain import Entry
 from fourmin.ledger.history import RunHistory
-from fourmin.ledger.view import RunView
+from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
+from fourmin.log.records import Record
 from fourmin.log.timeline import ClockSample, Timeline
-from fourmin.rules.rule import ERROR, RUN, Problem, rule
+from fourmin.rules.changes import APART_MS
+from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, Problem, rule, unchecked
 
 LARGEST_GAP_MS = 1000
 """From init_stop to run_start: a barrier and one write."""
@@ -19,9 +23,14 @@ DRIFT_SHARE = 0.001
 """Wall and monotonic clock may part by DRIFT_MS and this share of the time (NTP slews half)."""
 GO_MS = 10_000
 """From the ledger's run-start to init_stop: an answer to rank 0 and a barrier."""
-SKEW_MS = 1000
+SKEW_MS = 2000
 SKEW_BETWEEN_NODES_MS = 60_000
 """Between the clocks that write the ledger and the log: one machine's, or two machines'."""
+LONGER_MS = 20
+SHORTER_MS = 500
+APART_BETWEEN_NODES_MS = 2000
+"""By so much a run may be longer or shorter by its log than by its ledger: rank 0 hears that it may
+start after the ledger has it, and the command hears that it has stopped."""
 INIT_MINUTES = {"closed": 30, "open": 240}
 """MLPerf's limits on what comes before the clock."""
 THROUGHPUT_SLACK_MS = 20
@@ -125,7 +134,7 @@ def ledger_and_log_times(
     What it checks
         The intent comes before the log's first record, run-start shortly before init_stop, each
         run-restart between the records before it and its own, run-result after the log's last
-        record; within a second on one node, a minute on several.
+        record; within two seconds on one node, a minute on several.
     Why it is bad
         A log that was made before its intent is an attempt that was picked afterwards.
     Example
@@ -258,3 +267,74 @@ def epoch_clock(run: RunView, log: EventLog) -> Iterator[Problem]:
                     f"{measured:.0f} ms by its throughput",
                     record.line,
                 )
+
+
+@rule("CLK007", "time-by-ledger", ERROR, RUN)
+def time_by_ledger(
+    run: RunView, history: RunHistory, timeline: Timeline, run_start_ms: float
+) -> Iterator[Problem]:
+    """A run takes as long by its log as by the ledger.
+
+    What it checks
+        From run_start to run_stop in the log against the time from the ledger's run-start to
+        `run_stop_ms` in its run-result, when the command heard from rank 0 that the clock had
+        stopped. On one node the log's time is at most 20 ms longer and 0.5 s shorter, on several
+        at most 2 s either. A run that was aborted has no such moment; without it in one that
+        ended of itself, because another command went on with the campaign, the run is unchecked.
+    Why it is bad
+        The command's clock is not the log's: a log that was shortened no longer fits its ledger.
+    Example
+        12 s by the log, 24 s by the ledger.
+    How to put it right
+        Restore events.log and ledger.jsonl from where the campaign ran.
+    """
+    start, result, stop = history.start, history.result, timeline.run_stop_ms
+    if start is None or result is None or stop is None:
+        return  # ledger-order or event-counts tells, where the run has ended
+    heard = number(result.data.get("run_stop_ms"))
+    if heard is None:
+        if run.whole:
+            yield unchecked(run.log_path, "no command heard the run's clock stop")
+        return
+    shorter = (heard - start.time_ms) - (stop - run_start_ms)
+    one = run.configuration is None or run.configuration.nodes == 1
+    most = SHORTER_MS if one else APART_BETWEEN_NODES_MS
+    least = -(LONGER_MS if one else APART_BETWEEN_NODES_MS)
+    if not least <= shorter <= most:
+        yield Problem(
+            run.log_path,
+            f"{stop - run_start_ms:g} ms by the log, {heard - start.time_ms:g} by the ledger",
+        )
+    if run.aborted_at is not None:
+        yield Problem(run.log_path, "the ledger heard the clock of an aborted run stop")
+    if heard > result.time_ms:
+        yield Problem(run.log_path, f"run_stop_ms {heard - result.time_ms:g} ms after its record")
+
+
+@rule("CLK008", "future-time", ERROR, CAMPAIGN)
+def future_time(campaign: CampaignView) -> Iterator[Problem]:
+    """Nothing happened in the future.
+
+    What it checks
+        The times in the ledger and in the logs against this machine's clock, with an hour between
+        the clocks of different machines. (That nothing is older than its plan follows from
+        ledger-times and ledger-and-log-times.)
+    Why it is bad
+        What has not happened yet was made up.
+    Example
+        A run-result of next month.
+    How to put it right
+        Set this machine's clock if it is wrong. Otherwise run the campaign on a machine whose
+        clock is right.
+    """
+    latest = time.time_ns() // 1_000_000 + APART_MS
+    told: list[tuple[str, Entry | Record]] = [
+        (campaign.where("ledger.jsonl"), entry) for entry in campaign.entries
+    ]
+    for run in campaign.runs:
+        told += [(run.log_path, record) for record in (run.log.records if run.log else ())]
+    for path, one in told:
+        if one.time_ms is not None and one.time_ms > latest:
+            hours = (one.time_ms - latest + APART_MS) / 3_600_000
+            yield Problem(path, f"{hours:.1f} hours from now", one.line)
+            return

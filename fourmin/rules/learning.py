@@ -40,8 +40,8 @@ def tracked_statistics(
         tracked_stats has its seven numbers. The steps that were performed and those that were
         skipped are together those of all epochs so far; only FP16 skips steps and scales the
         loss; the learning rate is that of the last step that was performed. communication gives
-        the number of its buckets and the bytes of all steps. run_start tells the machine's boot,
-        or that it is not known; weights_digest is a SHA-256.
+        the number of its buckets and the bytes of all steps. run_start and run_restart tell the
+        machine's boot, or that it is not known; weights_digest is a SHA-256.
     Why it is bad
         What was left out cannot be checked, and what contradicts the configuration was not
         written by the run.
@@ -50,9 +50,9 @@ def tracked_statistics(
     How to put it right
         Restore events.log from where the run was made.
     """
-    start = timeline.first(keys.RUN_START)
-    if start is not None and keys.BOOT not in start.metadata:
-        yield Problem(run.log_path, f"{keys.BOOT} is missing", start.line)
+    for record in (*timeline.all(keys.RUN_START), *timeline.all(keys.RUN_RESTART)):
+        if keys.BOOT not in record.metadata:
+            yield Problem(run.log_path, f"{record.key} without {keys.BOOT}", record.line)
     for record in timeline.all(keys.WEIGHTS_DIGEST):
         if not (isinstance(record.value, str) and _SHA256.match(record.value)):
             yield Problem(run.log_path, f"weights_digest is {short(record.value)}", record.line)

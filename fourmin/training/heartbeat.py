@@ -43,10 +43,10 @@ class Heartbeat:
             self._report(f"batch {number} of {what}")
             yield batch
 
-    def rest(self) -> None:
-        """What follows may take any time."""
+    def stop(self) -> None:
+        """The run's clock has stopped, and what follows may take any time."""
         if self._control:
-            self._control.rest()
+            self._control.stopped()
         self._last = None
 
     def _report(self, doing: str) -> None:

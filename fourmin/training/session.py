@@ -160,7 +160,7 @@ def _close(run: Assembly, epochs: Epochs, reached: bool, started_ns: int) -> Non
     """Log the end, what only then is known, and wait until all of it is on the disk."""
     log = run.log
     log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
-    run.heartbeat.rest()
+    run.heartbeat.stop()
     joules = run.energy.stop()
     exposed_ms = numbers_of_ranks(epochs.exposed_seconds, run.place) * 1000
     started = numbers_of_ranks([started_ns], run.place)[:, 0]

@@ -8,10 +8,8 @@ from typing import Any
 
 from attack import attack
 from attacks_on_runs import record
-from campaign_factory import CREATED_MS
 from forger import forge
-from tamper import apply
-from worlds import HOUR_MS, campaigns, commit, git, land, submit, turn_beacon
+from worlds import campaigns, commit, git, land, submit, turn_beacon
 
 from fourmin.rules.engine import load_campaign
 
@@ -210,8 +208,5 @@ def an_earlier_campaign_not_named_though_it_had_landed(root: Path) -> None:
 @attack("repository", "CLK009")
 def seeds_before_the_merge(root: Path) -> None:
     """Of a campaign that claims registration: its seeds are older than the landing of its plan."""
-    folder = _registered(root)
-    apply(folder, [{"file": "ledger.jsonl", "line": 2, "set": "/time_ms",
-                    "to": CREATED_MS + 20 * HOUR_MS}])  # fmt: skip
-    forge(folder)
+    _registered(root, number=18)  # commits are of the twentieth hour
     commit(root)

@@ -108,7 +108,7 @@ def a_loss_of_nothing(folder: Path) -> None:
     forge(folder, [record("tracked_stats", -1, set="/value/train_loss", to=0.0)])
 
 
-@attack("campaign", "LOG009")
+@attack("campaign", "LOG003", "LOG006")
 def a_key_that_no_run_logs(folder: Path) -> None:
     forge(folder, [record("tracked_stats", -1, set="/key", to="tracked_status")])
 

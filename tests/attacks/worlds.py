@@ -68,9 +68,11 @@ def campaigns(root: Path, submitter: str) -> list[Path]:
 def git(root: Path, *arguments: str) -> str:
     """What git says."""
     roles = ("AUTHOR", "COMMITTER")
-    who = {f"GIT_{role}_NAME": "a" for role in roles} | {
-        f"GIT_{role}_EMAIL": "a@b.c" for role in roles
-    }
+    who = (
+        {f"GIT_{role}_NAME": "a" for role in roles}
+        | {f"GIT_{role}_EMAIL": "a@b.c" for role in roles}
+        | {f"GIT_{role}_DATE": f"{(CREATED_MS + 20 * HOUR_MS) // 1000} +0000" for role in roles}
+    )
     done = subprocess.run(
         ["git", *arguments], cwd=root, env=os.environ | who | {"GIT_CONFIG_GLOBAL": "/dev/null"},
         check=True, capture_output=True, text=True,

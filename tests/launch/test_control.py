@@ -150,12 +150,12 @@ def test_progress_never_waits_for_a_command_that_does_not_listen(tmp_path: Path)
         except BlockingIOError:
             pass
         client.progress("batch too soon", 60.0)
-        client.rest()
+        client.stopped()
         lines = [json.loads(line) for line in received.splitlines()]
         assert lines[-1]["doing"] == f"batch {len(lines) - 2}"
         assert 10 < len(lines) < 5000
         assert json.loads(connection.recv(1 << 10)) == {
-            "kind": "progress", "rank": 0, "pid": os.getpid(), "doing": "", "within": None,
+            "kind": "stopped", "rank": 0, "pid": os.getpid(), "within": None,
         }  # fmt: skip
         client._leaving = True
         connection.close()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_factory import make_campaign, system_description
+from campaign_factory import CREATED_MS, make_campaign, system_description
 from golden import Golden
 from tamper import STEPS, apply, reseal
 
@@ -85,7 +85,9 @@ def _build(case: dict[str, Any], base: Any, tmp_path: Path) -> Path:
 def _commit(root: Path) -> None:
     """A repository whose branch `main` holds what is there."""
     who = {f"GIT_{role}_{what}": "a" for role in ("AUTHOR", "COMMITTER")
-           for what in ("NAME", "EMAIL")}  # fmt: skip
+           for what in ("NAME", "EMAIL")} | {
+        f"GIT_{role}_DATE": f"{CREATED_MS // 1000} +0000" for role in ("AUTHOR", "COMMITTER")
+    }  # fmt: skip
     for arguments in (["init", "--quiet", "--initial-branch", "main"], ["add", "--all"],
                       ["commit", "--quiet", "--message", "base"]):  # fmt: skip
         subprocess.run(["git", *arguments], cwd=root, env=os.environ | who, check=True)

@@ -34,7 +34,7 @@ from fourmin.ruleset import load_ruleset
 from fourmin.system.capture import system_digest
 
 OWN = keys.FOURMIN_NAMESPACE
-CREATED_MS = 1_800_000_000_000
+CREATED_MS = 1_700_000_000_000
 SYSTEM: dict[str, Any] = {
     "hardware": {
         "processor": {"model": "Test CPU", "architecture": "x86_64", "sockets": 1, "cpus": 2},
@@ -270,8 +270,9 @@ def _tell(campaign: Campaign, story: Story, clock: Clock) -> bool:
                 play_restart(log, campaign, slot, number, epoch, story, clock, cut_in=cut)
         if slot.run == story.killed_in:
             return False
+        heard = clock.now // 1_000_000 + 1
         clock.pass_ms(40)
-        campaign.finish(slot, attempt, _facts(campaign, slot))
+        campaign.finish(slot, attempt, _facts(campaign, slot), heard)
     return True
 
 

@@ -164,7 +164,7 @@ def reseal(folder: Path, steps: Collection[str] = STEPS) -> None:
     if "seeds" in steps and seeds_record is not None:
         runs = min(int(json.loads(plan_bytes)["runs"]), 1000)
         seeds_record["data"]["seeds"] = assign_seeds(seeds_record["data"]["beacon"], digest, runs)
-    seeds = [] if seeds_record is None else seeds_record["data"]["seeds"]
+    seeds = [] if seeds_record is None else seeds_record["data"].get("seeds", [])
     for path in sorted(folder.glob("run-*/events.log")):
         run = int(path.parent.name.partition("-")[2])
         if {"campaign", "logs"} & set(steps):
@@ -198,13 +198,15 @@ def _reseal_ledger(
             if "results" in steps:
                 data["status"] = json.loads(result.read_bytes())["status"]
             if "ledger" in steps:
-                data["result_sha256"] = sha256_hex(result.read_bytes())
-                data["events_sha256"] = sha256_hex((result.parent / "events.log").read_bytes())
+                events = result.parent / "events.log"
+                for name, path in (("result_sha256", result), ("events_sha256", events)):
+                    if name in data:
+                        data[name] = sha256_hex(path.read_bytes())
         if record["kind"] == "run-restart" and "restarts" in steps:
             _reseal_restart(folder / f"run-{run}" / "events.log", data)
         if record["kind"] == "campaign-close":
             _reseal_summary(folder, previous, digest, steps)
-            if "ledger" in steps:
+            if "ledger" in steps and "summary_sha256" in data:
                 data["summary_sha256"] = sha256_hex((folder / "summary.json").read_bytes())
         if "ledger" in steps:
             record["index"], record["previous"] = index, previous

@@ -19,7 +19,7 @@ class Heard:
     def progress(self, doing: str, within: float) -> None:
         self.told.append((doing, within))
 
-    def rest(self) -> None:
+    def stopped(self) -> None:
         self.told.append(None)
 
     def monotonic(self) -> float:
@@ -37,7 +37,7 @@ def test_the_next_batch_may_take_two_timeouts_and_thrice_the_longest(
     for took in (2.0, 7.0):
         next(batches)
         heard.now += took
-    report.rest()
+    report.stop()
     heard.now += 1000
     assert list(report.through("c", "epoch 2")) == ["c"]
     assert heard.told == [
@@ -53,4 +53,4 @@ def test_the_next_batch_may_take_two_timeouts_and_thrice_the_longest(
 def test_other_ranks_report_nothing() -> None:
     report = heartbeat.Heartbeat(None, timeout_seconds=60.0)
     assert list(report.through([1, 2], "epoch 1")) == [1, 2]
-    report.rest()
+    report.stop()
