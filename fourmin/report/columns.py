@@ -89,16 +89,6 @@ def _reference(result: Result) -> str:
     return "" if point is None else f"RCP {point.mean:.1f}, min {point.minimum:.1f}"
 
 
-def _as_run(result: Result) -> str:
-    """Below the time that is compared: whether it was scaled, and the interval."""
-    if result.minutes is None:
-        return ""
-    told = [f"{duration(result.minutes)} as run"] if result.scaled else [wording.NOT_SCALED]
-    if result.ci95 is not None:
-        told.append(wording.interval(result))
-    return ", ".join(told)
-
-
 COLUMNS = (
     Column("#", lambda r: number(r.rank, "d"), _RIGHT),
     Column("submitter", lambda r: printable(r.submitter), _NAME),
@@ -110,7 +100,8 @@ COLUMNS = (
     _figure("batch", "global_batch_size", ",d"),
     Column("scaled", wording.scaled, {**_RIGHT, **_UNBROKEN}),
     Column("time", lambda r: duration(r.minutes), {**_RIGHT, **_UNBROKEN}, "time to train",
-           _as_run, lambda r: r.compared_minutes, on_page=lambda r: duration(r.compared_minutes)),
+           wording.as_run, lambda r: r.compared_minutes,
+           on_page=lambda r: duration(r.compared_minutes)),
     Column("", lambda r: f"{len(_converged(r))} of {len(r.runs)}" if r.verified else "reported",
            {}, "runs converged", _spread, lambda r: len(_converged(r)) if r.verified else None),
     _figure("CV", "cv", ".1%", wide=True),

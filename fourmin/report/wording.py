@@ -32,6 +32,16 @@ def scaled(result: Result) -> str:
     return NOT_SCALED
 
 
+def as_run(result: Result) -> str:
+    """What stands beside the time that is compared: whether it was scaled, and the interval."""
+    if result.minutes is None:
+        return ""
+    told = [f"{duration(result.minutes)} as run"] if result.scaled else [NOT_SCALED]
+    if result.ci95 is not None:
+        told.append(interval(result))
+    return ", ".join(told)
+
+
 def interval(result: Result) -> str:
     """The 95% interval of the mean time."""
     if result.ci95 is None:
@@ -90,7 +100,8 @@ def not_checked(result: Result) -> str:
     """Each required check that could not be made, with the first reason."""
     found = [f for f in result.verdict.findings if f.unchecked]
     told = {
-        code: next(f.message for f in found if f.code == code) for code in result.verdict.unchecked
+        code: next(f.message for f in found if f.code == code).removeprefix("not checked: ")
+        for code in result.verdict.unchecked
     }
     return "; ".join(f"{code} {printable(text)}" for code, text in told.items()) or NONE
 

@@ -16,7 +16,7 @@ from fourmin.report.charts.theme import PAGE
 from fourmin.report.columns import DETAILS
 from fourmin.report.model import ReportedRun, Result
 from fourmin.report.page.overview import Figure, Line, Overview
-from fourmin.report.wording import NONE, counts, duration, interval, number, title, verdict
+from fourmin.report.wording import NONE, as_run, counts, duration, number, title, verdict
 
 Pairs = list[tuple[str, str]]
 
@@ -118,13 +118,12 @@ def _section(line: Line) -> dict[str, Any]:
 
 def _key(result: Result) -> list[tuple[str, str, str]]:
     """The figures that are read first: a name, the figure, and what it must not stand without."""
-    spread = interval(result)
     converged = sum(run.minutes is not None for run in result.runs)
     found = [
         (
             "time to train",
-            duration(result.minutes),
-            "" if spread == NONE else f"95% interval {spread}",
+            duration(result.compared_minutes),
+            as_run(result),
         ),
         (
             "runs converged",
