@@ -6,18 +6,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from attack import attack
+from attack import attack, not_preventable
 from attacks_on_runs import record
 from forger import forge
-from worlds import campaigns, commit, git, land, submit, turn_beacon
+from worlds import RACK, campaigns, commit, git, known, land, submit, turn_beacon
 
 from fourmin.rules.engine import load_campaign
 
 
 def _next(root: Path, number: int = 10, **story: Any) -> Path:
     """A new campaign of `lab` that names its two earlier ones."""
-    from worlds import known
-
     there = campaigns(root / "submissions", "lab")
     return submit(root / "submissions", "lab", "box", number, **{"earlier": known(*there), **story})
 
@@ -209,4 +207,11 @@ def an_earlier_campaign_not_named_though_it_had_landed(root: Path) -> None:
 def seeds_before_the_merge(root: Path) -> None:
     """Of a campaign that claims registration: its seeds are older than the landing of its plan."""
     _registered(root, number=18)  # commits are of the twentieth hour
+    commit(root)
+
+
+@not_preventable("repository", "Who a folder belongs to")
+def a_campaign_in_the_folder_of_somebody_else(root: Path) -> None:
+    there = campaigns(root / "submissions", "rival")
+    submit(root / "submissions", "rival", "rack", 30, system=RACK, earlier=known(*there))
     commit(root)
