@@ -94,12 +94,19 @@ def _commit(root: Path) -> None:
 
 
 def _plant(tree: dict[str, Any], base: Any, root: Path) -> None:
-    """Several campaigns by path (`earlier` names others by theirs), and system descriptions."""
+    """Several campaigns by path (`earlier` names others by theirs), and system descriptions.
+
+    Submitter, system and name are those of the place, where a story does not say others.
+    """
     for place, story in tree.items():
+        names = place.split("/")[-5:]
         if place.endswith("system.json"):
             (root / place).parent.mkdir(parents=True, exist_ok=True)
-            (root / place).write_bytes(json_bytes(system_description() | story))
+            (root / place).write_bytes(json_bytes(system_description(*names[-3:-1]) | story))
             continue
+        if names[0] == "submissions":
+            of_place = {"submitter": names[1], "system_name": names[2], "name": names[4]}
+            story = of_place | story
         known = [Campaign(root / name) for name in story.get("earlier", ())]
         named = [[c.digest, c.plan.benchmark, c.plan.practice, c.head] for c in known]
         shutil.copytree(base(json.dumps(story | {"earlier": named})), root / place)
