@@ -25,6 +25,7 @@ from fourmin.campaign.registration import opened
 from fourmin.campaign.request import Existing, New, Request
 from fourmin.cli import run_command
 from fourmin.ledger.campaign import Campaign
+from fourmin.log.reader import read_log
 from fourmin.rules.engine import check
 
 
@@ -104,6 +105,20 @@ def test_the_ledger_has_every_step_in_order(request_: Request) -> None:
     log = (campaign.folder / "run-1/events.log").read_text().splitlines()
     begun = next(json.loads(line[9:]) for line in log if '"run_start"' in line)
     assert start.time_ms <= begun["time_ms"]
+
+
+def test_the_ledger_has_when_the_command_heard_the_clock_stop(request_: Request) -> None:
+    with pytest.raises(FourminError):
+        run(request_, ActingLauncher({1: "vanishes", 2: "says"}))
+    (folder,) = request_.results_dir.iterdir()
+    go_on(folder, ActingLauncher())
+    results = [e for e in Campaign(folder).entries if e.kind == "run-result"]
+    for entry, stops in zip(results, [True, False, True], strict=True):
+        assert ("run_stop_ms" in entry.data) == stops
+        records = read_log(folder / f"run-{entry.data['run']}/events.log").records
+        (logged,) = [record.time_ms for record in records if record.key == "run_stop"]
+        assert not stops or logged <= entry.data["run_stop_ms"] <= entry.time_ms
+    assert errors(folder) == set()
 
 
 @pytest.mark.parametrize(
@@ -253,6 +268,9 @@ def test_a_run_that_ended_just_before_the_command_was_killed_needs_no_restart(
     assert [r["status"] for r in summary["runs"]] == ["converged"] * 3
     assert "run-restart" not in kinds(folder)
     assert errors(folder) == set()
+    # The command that heard the first run's clock stop is gone.
+    results = [e.data for e in Campaign(folder).entries if e.kind == "run-result"]
+    assert ["run_stop_ms" in told for told in results] == [False, True, True]
 
 
 def test_a_changed_harness_cannot_go_on(request_: Request, monkeypatch: pytest.MonkeyPatch) -> None:

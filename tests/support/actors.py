@@ -132,6 +132,7 @@ class ActingWorkers:
         with EventLogWriter(self._job.events_log, resume=self._job.restart > 0) as log:
             self._play(log, Place(self._job, lines[0].ask), slot, None if fault is None else 2)
         if fault is None:
+            lines[0].say("stopped", within=None)
             for line in lines:
                 line.say("finished")
             self._code = 0
