@@ -316,7 +316,8 @@ def log_types(run: RunView, log: EventLog) -> Iterator[Problem]:
     """A finished run's log gives a result that its schema accepts.
 
     What it checks
-        The result made from events.log against the schema of result.json.
+        The result made from events.log against the schema of result.json; and that the records of
+        intervals, which only say when, have no value.
     Why it is bad
         A value of another type or form in the log is a value that no rule can judge.
     Example
@@ -332,3 +333,6 @@ def log_types(run: RunView, log: EventLog) -> Iterator[Problem]:
     ruleset = CURRENT if run.campaign is None else run.campaign.ruleset
     for error in schema_errors(ruleset, "result", run.facts.to_json()):
         yield Problem(run.log_path, f"the result made from it: {error}")
+    for record in log.records:
+        if record.event_type != keys.POINT_IN_TIME and record.value is not None:
+            yield Problem(run.log_path, f"{record.key} with a value", record.line)

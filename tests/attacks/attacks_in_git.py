@@ -6,20 +6,18 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from attack import attack
+from attack import attack, not_preventable
 from attacks_on_runs import record
 from campaign_factory import CREATED_MS
 from forger import forge
 from tamper import apply
-from worlds import HOUR_MS, campaigns, commit, git, land, submit, turn_beacon
+from worlds import HOUR_MS, RACK, campaigns, commit, git, known, land, submit, turn_beacon
 
 from fourmin.rules.engine import load_campaign
 
 
 def _next(root: Path, number: int = 10, **story: Any) -> Path:
     """A new campaign of `lab` that names its two earlier ones."""
-    from worlds import known
-
     there = campaigns(root / "submissions", "lab")
     return submit(root / "submissions", "lab", "box", number, **{"earlier": known(*there), **story})
 
@@ -214,4 +212,11 @@ def seeds_before_the_merge(root: Path) -> None:
     apply(folder, [{"file": "ledger.jsonl", "line": 2, "set": "/time_ms",
                     "to": CREATED_MS + 20 * HOUR_MS}])  # fmt: skip
     forge(folder)
+    commit(root)
+
+
+@not_preventable("repository", "Who a folder belongs to")
+def a_campaign_in_the_folder_of_somebody_else(root: Path) -> None:
+    there = campaigns(root / "submissions", "rival")
+    submit(root / "submissions", "rival", "rack", 30, system=RACK, earlier=known(*there))
     commit(root)

@@ -9,7 +9,7 @@ from typing import Any
 from attack import attack, edited, not_preventable
 from attacks_on_runs import record
 from campaign_factory import make_campaign
-from forger import FOLLOWING, LOGS, forge
+from forger import FOLLOWING, LOGS, forge, scale
 from report_factory import gpu_system
 from tamper import read_records, write_records
 
@@ -174,7 +174,19 @@ def a_changed_harness_that_lies_about_itself(folder: Path) -> None:
 @not_preventable("campaign", "A machine whose clocks lie")
 def a_machine_whose_clocks_lie(folder: Path) -> None:
     """Wall clock, monotonic clock and measurements run at nine tenths together, ledger and all."""
-    from forger import scale
-
     scale(folder, 0.9)
     forge(folder)
+
+
+@not_preventable("campaign", "Hardware that is only claimed")
+def a_processor_that_was_not_there(folder: Path) -> None:
+    forge(folder, [record("system", file=LOGS, set="/value/hardware/processor/model",
+                          to="Cheap CPU")])  # fmt: skip
+
+
+@not_preventable("campaign", "Registration that is claimed without git")
+def registration_claimed_where_there_is_no_git(folder: Path) -> None:
+    forge(folder, [
+        {"file": "ledger.jsonl", "line": 2, "set": "/data/beacon", "to": "ab" * 20},
+        {"file": "ledger.jsonl", "line": 2, "set": "/data/registration", "to": "registered"},
+    ])  # fmt: skip

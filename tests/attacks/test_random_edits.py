@@ -85,6 +85,7 @@ class Tree:
         self.root = root
         self.bytes = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
         self.shown = self.report()
+        assert self.errors() == set()
 
     def report(self) -> Any:
         return json.loads(load_renderer("json")(collect([self.root])))
@@ -199,7 +200,7 @@ def _forged(tree: Tree, data: st.DataObject) -> None:
     try:
         edit = _edit(tree, data)
         _count_again(edit)
-        with suppress(KeyError, TypeError, ValueError, AttributeError, FourminError):
+        with suppress(OSError, LookupError, TypeError, ValueError, AttributeError, FourminError):
             forge(tree.root, keep=KEPT[edit.path.name])  # as far as he comes
         if _now(edit) != edit.before and not tree.errors():
             assert free(edit.place), edit
@@ -227,6 +228,12 @@ def _now(edit: Edit) -> Any:
         else:
             value = value.get(name, "(taken away)") if isinstance(value, dict) else None
     return value
+
+
+def test_the_page_lists_what_may_be_chosen() -> None:
+    section = SECURITY.read_text().partition("\n## What a forger may choose")[2]
+    rows = [line.split("|")[1].strip() for line in section.splitlines() if line[:2] == "| "]
+    assert rows[1:] == list(FREE)
 
 
 def free(place: str) -> list[str]:

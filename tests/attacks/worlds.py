@@ -13,9 +13,11 @@ from campaign_factory import CREATED_MS, SYSTEM, make_campaign, system_descripti
 from fourmin.base.files import json_bytes
 from fourmin.ledger.campaign import Campaign
 
-LAB, RIVAL = "lab/box/digits", "rival/rack/digits"
-FAILED, SECOND, THEIRS = f"{LAB}/failed", f"{LAB}/second", f"{RIVAL}/theirs"
-"""Stand for the places of the world's campaigns; see `place`."""
+_HARDWARE = SYSTEM["hardware"]
+RACK = SYSTEM | {
+    "hardware": _HARDWARE | {"processor": _HARDWARE["processor"] | {"model": "Other CPU"}}
+}
+"""The machine of `rival`."""
 HOUR_MS = 3_600_000
 
 
@@ -51,9 +53,7 @@ def make_submissions(root: Path) -> None:
     """
     failed = submit(root, "lab", "box", 0, not_converged=[1, 2])
     submit(root, "lab", "box", 1, earlier=known(failed))
-    processor = SYSTEM["hardware"]["processor"] | {"model": "Other CPU"}
-    system = SYSTEM | {"hardware": SYSTEM["hardware"] | {"processor": processor}}
-    submit(root, "rival", "rack", 2, system=system)
+    submit(root, "rival", "rack", 2, system=RACK)
     description = root / "rival/rack/system.json"
     told = system_description("rival", "rack") | {"host_processor_model_name": "Other CPU"}
     description.write_bytes(json_bytes(told))
