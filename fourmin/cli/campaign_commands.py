@@ -108,7 +108,7 @@ def submit(
     publish(publication, into)
     description = into / publication.place.parent / SYSTEM_FILE
     if publication.untold:
-        console.print(f"written; tell {list_names(publication.untold)} in {description}, ")
+        console.print(f"written; tell {list_names(publication.untold)} in {description},")
         console.print(f"then `fourmin validate {into}`, and commit")
     else:
         console.print(f"written; see whether {description} is right, then commit")
