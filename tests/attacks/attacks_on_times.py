@@ -65,7 +65,7 @@ def logs_scaled_without_the_ledger(folder: Path) -> None:
 
 @attack("campaign", "CLK007")
 def one_log_scaled_without_the_ledger(folder: Path) -> None:
-    scale(folder, 0.9, logs=[RUN_2], ledger=False)
+    scale(folder, 0.8, logs=[RUN_2], ledger=False)
     forge(folder)
 
 
