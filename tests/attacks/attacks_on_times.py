@@ -65,7 +65,13 @@ def logs_scaled_without_the_ledger(folder: Path) -> None:
 
 @attack("campaign", "CLK007")
 def one_log_scaled_without_the_ledger(folder: Path) -> None:
-    scale(folder, 0.8, logs=[RUN_2], ledger=False)
+    scale(folder, 0.5, logs=[RUN_2], ledger=False)
+    forge(folder)
+
+
+@not_preventable("campaign", "Half a second of a run")
+def logs_half_a_second_shorter_than_the_ledger_says(folder: Path) -> None:
+    scale(folder, 0.9, ledger=False)
     forge(folder)
 
 
@@ -75,7 +81,7 @@ def everything_scaled_by_a_thousandth(folder: Path) -> None:
     forge(folder)
 
 
-@not_preventable("campaign", "Times that are somewhat too short, consistently")
+@not_preventable("campaign", "Everything scaled")
 def everything_scaled_by_half(folder: Path) -> None:
     scale(folder, 0.5)
     forge(folder)

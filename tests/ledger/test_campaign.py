@@ -17,6 +17,7 @@ from fourmin.base.files import json_bytes
 from fourmin.ledger import campaign as module
 from fourmin.ledger.campaign import Campaign, RunState
 from fourmin.ledger.seeds import assign_seeds
+from fourmin.log.writer import EventLogWriter
 from fourmin.results.run_result import RunFacts
 from fourmin.rules.engine import check_campaign
 from fourmin.rules.rule import ERROR
@@ -87,11 +88,13 @@ def test_a_kill_between_keeping_a_log_and_recording_it(campaign: Campaign) -> No
     slot = campaign.slots()[0]
     campaign.intend(slot)
     folder = campaign.run_folder(1)
-    (folder / "events.attempt-1.log").write_bytes(b"first\n")  # renamed, then killed
+    kept = folder / "events.attempt-1.log"  # renamed, then killed
+    with EventLogWriter(kept) as log:
+        log.start("init_start", None)
     assert _errors(campaign.folder) == []
     slot.attempts = 1
     campaign.intend(slot)
-    assert campaign.entries[-1].data["earlier_events_sha256"] == sha256_hex(b"first\n")
+    assert campaign.entries[-1].data["earlier_events_sha256"] == sha256_hex(kept.read_bytes())
     assert _errors(campaign.folder) == []
 
 
@@ -108,7 +111,8 @@ def test_what_the_ledger_vouches_for_is_written_then_recorded_then_named(
 
     told = recorded(monkeypatch)
     campaign.start(slot, attempt)
-    assert told == [ledger()], "the start is durable before the first batch is read"
+    # The start is durable before the first batch is read.
+    assert told == ["sync run-1/", ledger()]
     told.clear()
     facts = RunFacts(run=1, status="converged")
     result = json_bytes(facts.to_json())
