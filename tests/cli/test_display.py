@@ -130,7 +130,8 @@ def test_json_lines_end_with_the_result(tmp_path: Path, capsys: pytest.CaptureFi
     summary = json.loads((folder / "summary.json").read_bytes())
     assert lines[-1] == {
         "event": "campaign-closed", "campaign": str(folder), "minutes": summary["minutes"],
-        "valid": True, "errors": 0, "summary": summary,
+        "valid": True, "status": "valid", "unchecked": [], "verdict": "valid", "errors": 0,
+        "summary": summary,
     }  # fmt: skip
 
 
