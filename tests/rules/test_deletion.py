@@ -27,6 +27,10 @@ from fourmin.system.capture import system_digest
 OPTIONAL = {
     "metadata file": "where in the sources a record was written; nothing is made of it",
     "metadata lineno": "as `file`",
+    "checkpoint": "a run need not keep any; a restart must have the one that it names (LOG008)",
+    "checkpoint at the end": "as all of them",
+    "system limits": "a limit that was not captured is taken generously (docs/plausibility.md)",
+    "campaign.json package_commit": "an installed package has none, which SYS006 notes",
     "checkpoint value/milliseconds": "how long training waited for it; nothing is made of it",
 }
 """What a valid campaign may lack, and why."""
