@@ -22,7 +22,7 @@ from fourmin.report.prices import Price, price_of
 from fourmin.report.published import published_results
 from fourmin.results import tree
 from fourmin.results.places import SUBMISSIONS
-from fourmin.rules.engine import check_campaigns, load_target
+from fourmin.rules.engine import check_campaigns
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
 from fourmin.rules.verdict import Verdict
 from fourmin.ruleset import CURRENT
@@ -57,11 +57,11 @@ def _results(paths: Sequence[Path]) -> Iterator[Result]:
     targets, _ = tree.find_all([os.fspath(path) for path in paths])
     foreign = [target for target in targets if target.kind in tree.FOREIGN_KINDS]
     yield from (result for result in in_processes(_foreign, foreign) if result is not None)
-    campaigns = [load_target(target) for target in targets if target.kind == tree.CAMPAIGN]
-    judged = {verdict.path: verdict for verdict in check_campaigns(campaigns)}
+    checked = check_campaigns(targets)
+    judged = {campaign.path: verdict for campaign, verdict in checked}
     branches = list(_branches(paths))
     now_ms = time.time_ns() // 1_000_000
-    for one in shown(campaigns):
+    for one in shown([campaign for campaign, _ in checked]):
         found = (_landing(one, *branch) for branch in branches)
         yield campaign_result(one, judged[one.path], now_ms, next(filter(None, found), None))
 

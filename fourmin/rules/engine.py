@@ -130,11 +130,20 @@ def check_campaign(folder: Path, path: str | None = None) -> list[Finding]:
     return check_view(load_campaign(folder, path))
 
 
-def check_campaigns(campaigns: Sequence[CampaignView]) -> tuple[Verdict, ...]:
-    """A verdict on each campaign, also from what they say of each other; waivers applied."""
-    findings = [finding for campaign in campaigns for finding in check_view(campaign)]
-    findings = _waived(findings + _apply(TREE, list(campaigns), ""), campaigns)
-    return verdicts(((tree.CAMPAIGN, campaign.path) for campaign in campaigns), findings)
+def check_campaigns(targets: Sequence[tree.Target]) -> list[tuple[CampaignView, Verdict]]:
+    """Each campaign among `targets` with a verdict, also from what they say of each other and from
+    the descriptions of their systems; waivers applied.
+    """
+    views = {target.path: load_target(target) for target in targets if target.kind == tree.CAMPAIGN}
+    described = [target for target in targets if target.kind in (tree.CAMPAIGN, tree.SUBMISSION)]
+    findings = [finding for target in described for finding in _check_target(target, views)]
+    findings = _waived(findings + _apply(TREE, list(views.values()), ""), views.values())
+    judged = verdicts([(target.kind, target.path) for target in described], findings)
+    return [
+        (views[one.path], replace(one, findings=(*one.findings, *one.undescribed), undescribed=()))
+        for one in judged
+        if one.kind == tree.CAMPAIGN
+    ]
 
 
 def _waived(

@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any
 
 from fourmin.base.text import printable
-from fourmin.results.tree import CAMPAIGN
+from fourmin.results.places import SYSTEM_FILE
+from fourmin.results.tree import CAMPAIGN, SUBMISSION
 from fourmin.rules.rule import CHANGE, SEVERITIES, WARNING, Finding
 from fourmin.ruleset import load_ruleset
 
@@ -36,11 +37,13 @@ class Verdict:
     """Codes of errors that do not make it invalid."""
     required: frozenset[str] = NONE
     """Codes of the checks that must have been made."""
+    undescribed: tuple[Finding, ...] = ()
+    """Of a campaign among submissions: what is wrong with the description of its system."""
 
     @cached_property
     def failing(self) -> tuple[Finding, ...]:
         """The errors that no waiver covers."""
-        return tuple(finding for finding in self.findings if finding.fails)
+        return (*(finding for finding in self.findings if finding.fails), *self.undescribed)
 
     @cached_property
     def ok(self) -> bool:
@@ -62,7 +65,8 @@ class Verdict:
     def words(self) -> str:
         """The status as people read it: what could not be checked, and why, is named."""
         if self.status == INVALID:
-            return "not valid"
+            alone = len(self.failing) == len(self.undescribed)
+            return "not valid, for the description of its system is not" if alone else "not valid"
         if self.status == VALID:
             return "valid" if self.kind == CAMPAIGN else "no error"
         reasons = {finding.code: finding.reason for finding in self.findings if finding.unchecked}
@@ -136,7 +140,8 @@ def verdicts(things: Iterable[tuple[str, str]], findings: Iterable[Finding]) -> 
     """The verdict on each of `things` (kind and path), in their order.
 
     A finding belongs to the deepest of them at whose path or below it lies. Those that lie
-    elsewhere make a last verdict, of kind change. Of campaigns the ruleset requires checks.
+    elsewhere make a last verdict, of kind change. Of campaigns the ruleset requires checks, and
+    one among submissions is no better than the description of its system.
     """
     given = list(things)
     required = load_ruleset().required_checks
@@ -145,10 +150,19 @@ def verdicts(things: Iterable[tuple[str, str]], findings: Iterable[Finding]) -> 
     for finding in findings:
         owner = owner_of(finding.path, owned)
         (elsewhere if owner is None else owned[owner]).append(finding)
-    found = [
-        Verdict(path, kind, tuple(owned[path]), required=required if kind == CAMPAIGN else NONE)
+    wrong = {
+        path: tuple(f for f in owned[path] if f.fails and f.path == os.path.join(path, SYSTEM_FILE))
         for kind, path in given
-    ]
+        if kind == SUBMISSION
+    }
+
+    def judged(kind: str, path: str) -> Verdict:
+        if kind != CAMPAIGN:
+            return Verdict(path, kind, tuple(owned[path]))
+        described = wrong.get(owner_of(path, wrong) or "", ())
+        return Verdict(path, kind, tuple(owned[path]), NONE, required, described)
+
+    found = [judged(kind, path) for kind, path in given]
     if elsewhere:
         found.append(Verdict("files of the change", CHANGE, tuple(elsewhere)))
     return tuple(found)

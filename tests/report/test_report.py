@@ -10,9 +10,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from campaign_factory import CREATED_MS, make_campaign
+from campaign_factory import CREATED_MS, make_campaign, system_description
 from report_factory import gpu_campaign, gpu_system
 
+from fourmin.base.files import json_bytes
 from fourmin.report import FORMATS, load_renderer
 from fourmin.report.collect import collect
 from fourmin.report.group import compare
@@ -116,6 +117,7 @@ def test_a_copy_in_a_wrong_place_neither_hides_nor_counts_beside_the_original(
     home = submissions / "self" / "2cpu-x86_64" / "digits" / folder.name
     shutil.copytree(folder, copy)
     shutil.copytree(folder, home)
+    (home.parents[1] / "system.json").write_bytes(json_bytes(system_description()))
     for paths in ([submissions], [copy, home], [submissions, tmp_path / "results"]):
         comparison = collect(paths)
         (result,) = comparison.results

@@ -161,7 +161,8 @@ def test_an_attack_is_found(name: str, root: Path) -> None:
     assert code in {finding.code for finding in report.findings if finding.fails}
     # Whatever is done beside it, the rival's campaign stays what it was.
     other = [one for one in report.checked if one.path.endswith("/other")]
-    assert [one.status for one in other] == ["valid"]
+    everywhere = name == "every system.json removed"
+    assert [one.status for one in other] == ["invalid" if everywhere else "valid"]
 
 
 @pytest.mark.parametrize(
@@ -392,3 +393,19 @@ def test_what_must_be_told_of_a_larger_system() -> None:
     assert untold(told) == missing
     named = dict.fromkeys(missing, "Todos NVMe-oF")  # begins alike
     assert untold(told | named) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["system.json removed", "every system.json removed", "system.json emptied"]
+)
+def test_a_campaign_is_no_better_than_the_description_of_its_system(name: str, root: Path) -> None:
+    before = {result.path: result.status for result in collect([root]).results}
+    assert set(before.values()) == {"valid"}
+    ATTACKS[name][0](root)
+    told = {one.path: one.status for one in check([root]).verdicts if one.kind == "campaign"}
+    assert "invalid" in told.values()
+    comparison = collect([root])
+    reported = [*comparison.results, *comparison.failed]
+    assert {r.path: r.status for r in reported} == told
+    wrong = [r for r in reported if r.status == "invalid"]
+    assert all("SUB001" in {f.code for f in r.verdict.findings} for r in wrong)
