@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forger import FOLLOWING, forge
+from forger import FOLLOWING, LOGS, campaigns_below, forge
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tamper import read_ledger, read_records, write_ledger, write_records
+from tamper import apply, read_ledger, read_records, write_ledger, write_records
 from worlds import copy_tree, submit
 
 from fourmin.base.errors import FourminError
@@ -234,6 +234,45 @@ def _now(edit: Edit) -> Any:
         else:
             value = value.get(name, "(taken away)") if isinstance(value, dict) else None
     return value
+
+
+CHOSEN: dict[str, Sequence[dict[str, Any]]] = {
+    "What a plan is free to say": [{"file": "campaign.json", "set": "/nonce", "to": "ab" * 16}],
+    "Time stamps": [{"file": LOGS, "key": "energy", "set": "/time_ms", "add": 1}],
+    "Losses and measurements": [
+        {"file": LOGS, "key": "tracked_stats", "nth": -1, "set": "/value/train_loss", "add": 0.001}
+    ],
+    "Right answers below the target": [
+        {"file": LOGS, "key": "eval_accuracy", "nth": 0, "set": "/value", "to": 100 / 360},
+        {"file": LOGS, "key": "eval_accuracy", "nth": 0, "set": "/metadata/correct_count",
+         "to": 100},
+    ],
+    "Digests of weights and order": [
+        {"file": "run-2/events.log", "key": "data_order_digest", "set": "/value", "to": "d" * 64}
+    ],
+    "Where in the source a record was written": [
+        {"file": LOGS, "key": "seed", "set": "/metadata/lineno", "to": 1}
+    ],
+    "What the machine says of itself": [
+        {"file": LOGS, "key": "system", "set": "/value/hardware/processor/model", "to": "Any CPU"}
+    ],
+    "Descriptions": [{"file": "../../system.json", "set": "/operating_system", "to": "Linux"}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", FREE)
+def test_what_may_be_chosen_passes(row: str, tree: Tree) -> None:
+    """Each row of the table, so that the page claims nothing that is found."""
+    (campaign,) = campaigns_below(tree.root)
+    try:
+        forge(campaign, CHOSEN[row])
+        if row == "What the machine says of itself":  # and its description after it
+            told = {"file": "system.json", "set": "/host_processor_model_name", "to": "Any CPU"}
+            apply(campaign.parents[1], [told])
+        assert tree.errors() == set()
+        assert any(path.read_bytes() != data for path, data in tree.bytes.items())
+    finally:
+        tree.restore()
 
 
 def test_the_page_lists_what_may_be_chosen() -> None:
