@@ -36,6 +36,7 @@ FREE: dict[str, Sequence[str]] = {
     "What a plan is free to say": (
         "campaign.json /nonce", "campaign.json /created_ms", "campaign.json /configuration/*",
         "campaign.json /ranked_batch", "campaign.json /practice_campaigns*",
+        "campaign.json /earlier_campaigns*",
         "campaign.json /package_*", "ledger.jsonl seeds-assigned /data/beacon",
     ),
     "Time stamps": (
