@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -38,6 +39,17 @@ def _own_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_signals() -> Iterator[None]:
+    """What a command called in this process does to signals ends with its test: with SIGPIPE as
+    filters have it, a later test that writes to a closed socket would kill its worker.
+    """
+    kept = {number: signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGTERM)}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
 @cache

@@ -15,7 +15,7 @@ from fourmin.rules.rule import CAMPAIGN, ERROR, Problem, rule
 
 _METADATA = {
     keys.FILE, keys.LINENO, keys.MONOTONIC_MS, keys.EPOCH_NUM, keys.SAMPLES_COUNT, keys.STATUS,
-    keys.BOOT, "correct_count",
+    keys.BOOT, "correct_count", "files", "bytes",
 }  # fmt: skip
 _HEAD = b":::MLLOG "
 _CUT_OFF = ("truncated-record", "malformed-record", "outside-record", "no-records")

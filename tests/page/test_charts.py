@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -272,15 +271,12 @@ def test_a_missing_library_is_named_with_what_to_install(
 
 def run(*arguments: str) -> int:
     """The exit code of the command."""
-    before = signal.getsignal(signal.SIGPIPE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["fourmin", *arguments])
         try:
             main()
         except SystemExit as end:
             return int(end.code or 0)
-        finally:
-            signal.signal(signal.SIGPIPE, before)
     return 0
 
 
