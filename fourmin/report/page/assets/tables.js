@@ -40,7 +40,7 @@ function filter() {
   }
   const whole = new Set(allRows.map((row) => row.dataset.result)).size;
   form.querySelector("output").textContent =
-    shown.size === whole ? `${whole} results` : `${shown.size} of ${whole} results`;
+    (shown.size === whole ? "" : `${shown.size} of `) + (whole === 1 ? "1 result" : `${whole} results`);
   drawFigures();
 }
 
