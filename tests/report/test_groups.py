@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_factory import make_campaign
+from campaign_factory import make_campaign, system_description
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fourmin.base.files import json_bytes
 from fourmin.ledger.landings import Landing
 from fourmin.report.collect import collect_all
 from fourmin.report.group import compare
@@ -145,6 +146,9 @@ def test_copies_change_nothing(tmp_path: Path) -> None:
         return [(r.identity, r.path, r.rank, r.minutes, r.standing.campaigns) for r in rows]
 
     labs = [root / "lab-0", root / "lab-1"]
+    for lab in labs:
+        described = json_bytes(system_description(lab.name, "box"))
+        (lab / "box" / "system.json").write_bytes(described)
     alone = shown(*labs)
     assert [rank for _, _, rank, _, _ in alone] == [1, 2]
     others = [results, root / "stranger", *labs]

@@ -73,8 +73,8 @@ def test_findings_go_to_the_deepest_thing_that_was_checked() -> None:
     )
     assert [line for line in _lines("text", report) if not line.startswith(" ")][:3] == [
         "submission s/lab/box: not valid (1 error)",
-        "campaign s/lab/box/digits/a: valid",
-        "campaign s/lab/box/digits/ab: not valid (1 error)",
+        "campaign s/lab/box/digits/a: not valid, for the description of its system is not",
+        "campaign s/lab/box/digits/ab: not valid (1 error); look first at LED004",
     ]
 
 

@@ -186,7 +186,7 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
             start=lambda: told.note("energy counted from here"),
             stop=lambda: told.note("and to here"), log=lambda *_: None,
         ),
-        heartbeat=SimpleNamespace(rest=lambda: None),
+        heartbeat=SimpleNamespace(rest=lambda: None, stop=lambda: told.note("the command hears")),
         reducer=SimpleNamespace(counters=None),
         checkpoints=SimpleNamespace(close=lambda: told.note("closed")),
     )  # fmt: skip
@@ -223,6 +223,6 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
     assert told.order == [
         "init_start", "assembled", "initial_weights_digest", "barrier",
         "the command records the start", "barrier", "init_stop", "energy counted from here",
-        "run_start", "data opened", "trained", "run_stop", "and to here", "data_order_digest",
-        "synced", "closed", "left",
+        "run_start", "data opened", "trained", "run_stop", "the command hears",
+        "and to here", "data_order_digest", "synced", "closed", "left",
     ]  # fmt: skip
