@@ -11,6 +11,11 @@ def number(value: Any) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
+def listed(value: Any) -> list[Any]:
+    """`value` if it is an array, otherwise an empty one."""
+    return value if isinstance(value, list) else []
+
+
 def mapping(value: Any) -> Mapping[str, Any]:
     """`value` if it is an object, otherwise an empty one."""
     return value if isinstance(value, Mapping) else {}

@@ -98,7 +98,7 @@ class Repository:
             raise FourminError(f"no git reference {reference}", next_step="such as origin/main")
         start = folder if folder.is_dir() else folder.parent
         root = Path(_git(start, "rev-parse", "--show-toplevel", what=f"{folder} in git").strip())
-        if cls(root, "", "").shallow:
+        if _is_shallow(root):
             raise FourminError(
                 "--base needs the whole history, and this clone is shallow",
                 "what was registered first cannot be seen in a part of it",
@@ -130,7 +130,7 @@ class Repository:
     @cached_property
     def shallow(self) -> bool:
         """Whether a part of the history is missing, so that nothing tells what was there first."""
-        return _git(self.root, "rev-parse", "--is-shallow-repository").strip() == "true"
+        return _is_shallow(self.root)
 
     @cached_property
     def changes(self) -> list[Changed]:
@@ -249,6 +249,10 @@ def files_at(
         raise FourminError(f"the files of {commit} have more than {most:,} bytes")
     contents = _read_blobs(root, [blob.name for blob in tree.values()], most)
     return dict(zip(tree, contents, strict=True))
+
+
+def _is_shallow(root: Path) -> bool:
+    return _git(root, "rev-parse", "--is-shallow-repository").strip() == "true"
 
 
 def _tree(

@@ -163,6 +163,11 @@ class RunView:
         """The campaign's plan."""
         return None if self.campaign is None else self.campaign.plan
 
+    @property
+    def ruleset(self) -> str:
+        """The version by which it is judged: its campaign's, alone the current one."""
+        return CURRENT if self.campaign is None else self.campaign.ruleset
+
     @cached_property
     def practice(self) -> bool:
         """Whether the run never counts."""

@@ -21,12 +21,12 @@ from fourmin.report.runs import reported
 from fourmin.results.plan import Plan
 from fourmin.results.rcp import Convergence, convergence
 from fourmin.results.summary import summarize
+from fourmin.rules.clock import APART_MS
 from fourmin.rules.verdict import INVALID, Verdict
 from fourmin.ruleset import Benchmark
 
 PENDING_DAYS = 30
 _DAY_MS = 86_400_000
-_CLOCKS_DIFFER_MS = 3_600_000
 
 
 def campaign_result(
@@ -47,7 +47,7 @@ def campaign_result(
     waits = registration != SELF and verdict.status != INVALID and (not landed or landed.stands)
     if state == "unfinished" and plan and waits:
         since = now_ms - (landed.time_ms if landed else plan.created_ms)
-        state = PENDING if -_CLOCKS_DIFFER_MS <= since <= PENDING_DAYS * _DAY_MS else state
+        state = PENDING if -APART_MS <= since <= PENDING_DAYS * _DAY_MS else state
     score = summary if plan and state == CLOSED and len(runs) == plan.runs else {}
     interval = score.get("ci95")
     system = next((mapping(f.system) for f in facts if f.system), {})

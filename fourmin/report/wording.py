@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from fourmin.base.text import how_many, printable
-from fourmin.report.model import REGISTRATIONS, Comparison, ReportedRun, Result
+from fourmin.report.model import Comparison, ReportedRun, Result
 from fourmin.rules.rule import SEVERITIES, Finding
 from fourmin.rules.verdict import UNCHECKED
 
@@ -98,16 +98,8 @@ def checks(result: Result) -> str:
 
 def not_checked(result: Result) -> str:
     """Each required check that could not be made, with the first reason."""
-    found = [f for f in result.verdict.findings if f.unchecked]
-    told = {
-        code: next(f.message for f in found if f.code == code).removeprefix("not checked: ")
-        for code in result.verdict.unchecked
-    }
-    return "; ".join(f"{code} {printable(text)}" for code, text in told.items()) or NONE
-
-
-def registration(result: Result) -> str:
-    return REGISTRATIONS.get(result.registration, NONE)
+    told = result.verdict.reasons.items()
+    return "; ".join(f"{code} {printable(text)}" for code, text in told) or NONE
 
 
 def campaigns(result: Result) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fourmin.base.values import mapping
+from fourmin.base.values import listed, mapping
 
 
 def chips_of(
@@ -17,8 +17,7 @@ def chips_of(
     capture gives, makes the model empty or the number None.
     """
     if configuration.get("device") == "cuda":
-        kinds = hardware.get("accelerators")
-        kinds = kinds if isinstance(kinds, list) else []
+        kinds = listed(hardware.get("accelerators"))
         model = ", ".join(sorted({str(mapping(kind).get("model")) for kind in kinds}))
         of_a_node = configuration.get("procs_per_node")
     else:

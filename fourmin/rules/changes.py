@@ -10,10 +10,9 @@ from fourmin.ledger.landings import BEACON_FILE
 from fourmin.ledger.view import CampaignView
 from fourmin.results.names import is_dropping
 from fourmin.results.places import AUDITS, SUBMISSIONS
+from fourmin.rules.clock import APART_MS
 from fourmin.rules.rule import CHANGE, ERROR, NOTE, Problem, rule
 
-APART_MS = 3_600_000
-"""Between the clocks of different machines."""
 _FOLDERS = (SUBMISSIONS, AUDITS)
 _MAY_CHANGE = ("ledger.jsonl", "system.json", "allowed_signers")
 

@@ -13,9 +13,10 @@ from fourmin.log import keys
 from fourmin.log.reader import EventLog
 from fourmin.log.records import Record
 from fourmin.log.timeline import ClockSample, Timeline
-from fourmin.rules.changes import APART_MS
 from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, Problem, rule, unchecked
 
+APART_MS = 3_600_000
+"""Between the clocks of different machines."""
 LARGEST_GAP_MS = 1000
 """From init_stop to run_start: a barrier and one write."""
 DRIFT_MS = 250

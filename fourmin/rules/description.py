@@ -59,8 +59,8 @@ def described_system(submission: SubmissionView) -> Iterator[Problem]:
         Submitter and system name in system.json against the folders that it lies in; number of
         nodes, and models and numbers of accelerators and processors, against each campaign's plan
         and what its runs captured. Models may be written with other capitals, spaces and signs.
-        Memory that no run found is a warning: some machines grow it, so it may be more than
-        described.
+        Memory is not below what any run found, but for a tenth, since descriptions round; some
+        machines grow it, so it may be more.
     Why it is bad
         A result under another system's description is a result of neither.
     Example

@@ -326,12 +326,10 @@ def log_types(run: RunView, log: EventLog) -> Iterator[Problem]:
         Restore events.log from where the run was made.
     """
     from fourmin.results.schema import schema_errors
-    from fourmin.ruleset import CURRENT
 
     if not run.complete:
         return
-    ruleset = CURRENT if run.campaign is None else run.campaign.ruleset
-    for error in schema_errors(ruleset, "result", run.facts.to_json()):
+    for error in schema_errors(run.ruleset, "result", run.facts.to_json()):
         yield Problem(run.log_path, f"the result made from it: {error}")
     for record in log.records:
         if record.event_type != keys.POINT_IN_TIME and record.value is not None:

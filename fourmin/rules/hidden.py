@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import posixpath
 from collections.abc import Iterator
 
 from fourmin.ledger.file_kinds import file_kind
@@ -36,10 +35,9 @@ def hidden_bytes(campaign: CampaignView) -> Iterator[Problem]:
     How to put it right
         Restore the log from where the run was made.
     """
-    logs = {posixpath.join(run.path, "events.log"): (run.events, run.log) for run in campaign.runs}
-    for path, (data, log) in logs.items():
-        if data is not None and log is not None:
-            yield from _of(path, data, log)
+    for run in campaign.runs:
+        if run.events is not None and run.log is not None:
+            yield from _of(run.log_path, run.events, run.log)
     for name, data in campaign.files.items():
         if data is not None and file_kind(name) == "kept-log":
             log = read_log(data, strict=True)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-from fourmin.base.values import mapping, number
+from fourmin.base.values import listed, mapping, number
 from fourmin.ledger.view import RunView
 from fourmin.log import keys
 from fourmin.log.records import Record
@@ -146,7 +146,7 @@ def learning_curve(run: RunView, timeline: Timeline, first_loss: Record) -> Iter
     if run.practice or run.facts.division != "closed":
         return
     classes = number(mapping(run.facts.dataset).get("classes"))
-    losses = first_loss.value if isinstance(first_loss.value, list) else []
+    losses = listed(first_loss.value)
     if classes is not None and classes > 1 and losses:
         guessing = math.log(classes)
         first = number(losses[0]) or 0

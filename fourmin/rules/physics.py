@@ -15,7 +15,7 @@ from typing import Any
 
 from fourmin.base.canonical import loads_strict
 from fourmin.base.text import how_many
-from fourmin.base.values import mapping, number
+from fourmin.base.values import listed, mapping, number
 from fourmin.recipe.configuration import Configuration
 from fourmin.ruleset import load_ruleset
 
@@ -106,9 +106,8 @@ class Machine:
 
 def gpus(system: Mapping[str, Any]) -> dict[str, int]:
     """The captured GPUs of a node by model, and how many there are of each."""
-    listed = mapping(system.get("hardware")).get("accelerators")
     found: dict[str, int] = {}
-    for kind in map(mapping, listed if isinstance(listed, list) else []):
+    for kind in map(mapping, listed(mapping(system.get("hardware")).get("accelerators"))):
         count = number(kind.get("count"))
         model = str(kind.get("model"))
         found[model] = found.get(model, 0) + (0 if count is None else int(count))
@@ -132,8 +131,7 @@ def peak_of(ruleset: str, model: str) -> float | None:
 
 def captured_limits(captured: Mapping[str, Any], model: str) -> Mapping[str, Any]:
     """What was captured of one model of GPU; empty where nothing was."""
-    listed = captured.get("accelerators")
-    kinds = map(mapping, listed if isinstance(listed, list) else [])
+    kinds = map(mapping, listed(captured.get("accelerators")))
     return next((kind for kind in kinds if kind.get("model") == model), {})
 
 
@@ -170,7 +168,6 @@ def _core(limits: Mapping[str, Any], captured: Mapping[str, Any]) -> float:
     hertz = min(
         limits["hertz"], megahertz * 1e6 * limits["boost"] if megahertz else limits["hertz"]
     )
-    flags = captured.get("flags")
     known = limits["operations_per_cycle"]
-    each = [known[flag] for flag in (flags if isinstance(flags, list) else []) if flag in known]
+    each = [known[flag] for flag in listed(captured.get("flags")) if flag in known]
     return float(hertz * max(each, default=limits["most_operations_per_cycle"]))

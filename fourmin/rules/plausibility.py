@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from fourmin.base.text import how_many
-from fourmin.base.values import mapping, number
+from fourmin.base.values import listed, mapping, number
 from fourmin.ledger.view import RunView
 from fourmin.log import keys
 from fourmin.log.timeline import Timeline
 from fourmin.recipe.configuration import Configuration
 from fourmin.rules.physics import Machine, Work, captured_limits, gpus, limits_of, peak_of
 from fourmin.rules.rule import ERROR, NOTE, RUN, Problem, rule, unchecked
-from fourmin.ruleset import CURRENT
 
 RESOLUTION = 0.001
 """Seconds: the log's times are whole milliseconds, so that a difference may be off by one."""
@@ -70,8 +69,8 @@ def faster_than_peak(
     if min(getattr(configuration, name) for name in _COUNTS) < 1:
         yield unchecked(run.log_path, "a configuration that cannot run")
         return
-    work = Work.of(_ruleset(run), configuration.model, configuration.image_size)
-    machine = Machine.of(_ruleset(run), configuration, mapping(run.facts.system))
+    work = Work.of(run.ruleset, configuration.model, configuration.image_size)
+    machine = Machine.of(run.ruleset, configuration, mapping(run.facts.system))
     if work is None:
         yield unchecked(run.log_path, f"the operations of {configuration.model} are not known")
     elif isinstance(machine, str):
@@ -145,7 +144,7 @@ def unknown_chip(run: RunView) -> Iterator[Problem]:
     if run.configuration is None or run.configuration.device != "cuda":
         return
     for model in gpus(mapping(run.facts.system)):
-        if peak_of(_ruleset(run), model) is None:
+        if peak_of(run.ruleset, model) is None:
             yield Problem(run.log_path, f"no peak is known for {model[:100]}")
 
 
@@ -201,7 +200,7 @@ def energy_meter(run: RunView, configuration: Configuration) -> Iterator[Problem
         yield Problem(run.log_path, f"{config.procs_per_node} workers a node; counted: {scope}")
     elif not on_gpus and not (_x86(run) and _packages(scope)):
         yield Problem(run.log_path, f"this processor has no RAPL packages {scope}")
-    nodes = [number(joules) for joules in _listed(energy.get("nodes"))]
+    nodes = [number(joules) for joules in listed(energy.get("nodes"))]
     if len(nodes) != config.nodes:
         yield Problem(run.log_path, f"energy of {how_many(len(nodes), 'node')} of {config.nodes}")
     elif not math.isclose(math.fsum(n or 0 for n in nodes), number(energy.get("joules")) or 0):
@@ -225,7 +224,7 @@ def energy_bounds(run: RunView, configuration: Configuration) -> Iterator[Proble
     """
     minutes = run.facts.minutes
     energy = mapping(run.facts.energy)
-    limits = limits_of(_ruleset(run))["energy"]
+    limits = limits_of(run.ruleset)["energy"]
     bounds = mapping(limits.get(str(energy.get("method"))))
     if minutes is None or not bounds:
         return
@@ -241,7 +240,7 @@ def energy_bounds(run: RunView, configuration: Configuration) -> Iterator[Proble
         chips = max(1, len(_packages(energy.get("scope"))))
     least = chips * bounds["least_watts"] * (seconds - slack)
     most = chips * each * limits["over_limit"] * (seconds + slack)
-    for joules in map(number, _listed(energy.get("nodes"))):
+    for joules in map(number, listed(energy.get("nodes"))):
         if joules is not None and not least <= joules <= most:
             yield Problem(
                 run.log_path,
@@ -260,11 +259,3 @@ def _packages(scope: Any) -> set[str]:
 def _x86(run: RunView) -> bool:
     processor = mapping(run.facts.hardware.get("processor"))
     return processor.get("architecture") in ("x86_64", "AMD64", "i686")
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _ruleset(run: RunView) -> str:
-    return CURRENT if run.campaign is None else run.campaign.ruleset

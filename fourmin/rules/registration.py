@@ -55,7 +55,7 @@ def registered_chips(run: RunView) -> Iterator[Problem]:
     How to put it right
         Let `fourmin run` write the plan on the machine that trains.
     """
-    plan = None if run.campaign is None else run.campaign.plan
+    plan = run.plan
     if plan is None or run.configuration is None or not isinstance(run.facts.system, dict):
         return
     hardware, nodes = run.facts.hardware, run.configuration.nodes

@@ -56,6 +56,12 @@ class Verdict:
         return tuple(sorted(codes & self.required))
 
     @property
+    def reasons(self) -> dict[str, str]:
+        """Why each of these could not be made, first where the reasons are several."""
+        told = {f.code: f.reason for f in reversed(self.findings) if f.unchecked}
+        return {code: told[code] for code in self.unchecked}
+
+    @property
     def status(self) -> str:
         if not self.ok:
             return INVALID
@@ -69,8 +75,7 @@ class Verdict:
             return "not valid, for the description of its system is not" if alone else "not valid"
         if self.status == VALID:
             return "valid" if self.kind == CAMPAIGN else "no error"
-        reasons = {finding.code: finding.reason for finding in self.findings if finding.unchecked}
-        told = (f"{code} ({printable(reasons[code])})" for code in self.unchecked)
+        told = (f"{code} ({printable(reason)})" for code, reason in self.reasons.items())
         return f"unchecked: {', '.join(told)}"
 
     def to_json(self) -> dict[str, Any]:
