@@ -10,6 +10,7 @@ from fourmin.campaign.requirements import Data
 from fourmin.ledger.campaign import CAMPAIGN_FILE, Campaign
 from fourmin.ledger.git import Repository, default_base
 from fourmin.ledger.landings import BEACON_FILE, Landings
+from fourmin.results.places import LEVELS
 from fourmin.system.capture import system_digest
 from fourmin.system.software import package_digest
 
@@ -50,8 +51,8 @@ def registered_beacon(campaign: Campaign, base: str | None) -> str:
     """
     plan = campaign.folder / CAMPAIGN_FILE
     repository = Repository.open(campaign.folder, base or default_base(campaign.folder))
-    path = repository.relative(str(plan))
-    landing = Landings(repository).of(path, plan.read_bytes()) if path else None
+    place = tuple(getattr(campaign.plan, level) for level in LEVELS)
+    landing = Landings(repository).find(campaign.folder, plan.read_bytes(), place)
     if landing is None:
         raise FourminError(
             f"the plan {plan} has not been merged",
@@ -61,7 +62,7 @@ def registered_beacon(campaign: Campaign, base: str | None) -> str:
     if not landing.stands:
         raise FourminError(
             f"the plan {plan} was taken back",
-            "the base branch held it and no longer does, which abandons the campaign",
+            "the base branch held it and gave it up, which abandons the campaign for good",
             "register another one with `fourmin register`",
         )
     if landing.beacon is None:

@@ -20,6 +20,7 @@ from fourmin.campaign.prepare import Prepared, prepare
 from fourmin.campaign.request import Existing, New, Request
 from fourmin.campaign.requirements import Data, get_data, other_dataset, require
 from fourmin.ledger.campaign import Campaign, require_campaign
+from fourmin.ledger.git import Repository
 from fourmin.ledger.known import earlier_campaigns
 from fourmin.ledger.lock import CampaignLock
 from fourmin.ledger.source import package_commit
@@ -75,6 +76,7 @@ def register(request: Request, placement: Placement) -> Path:
             f"launcher {prepared.choice.name} starts workers elsewhere",
             "register where they would run, such as inside an allocation",
         )
+    Repository.around(prepared.wanted.results)  # the plan names the branch's campaigns
     data = prepared.data or get_data(prepared.benchmark, placement.data_dir)
     plan = _plan(prepared, request, data, prepared.system)
     place = place_of(plan)

@@ -37,6 +37,14 @@ def validate(
             "--base", metavar="REF", help="Also check what changed in git since this reference."
         ),
     ] = None,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            "--before",
+            metavar="COMMIT",
+            help="Also check a push that found the branch at this commit; zeros alone: a new one.",
+        ),
+    ] = None,
     strict: Annotated[
         bool,
         typer.Option(
@@ -49,10 +57,14 @@ def validate(
     Exit code 0: no error. 1: at least one error (with --strict: or warning, or a required check
     that could not be made). 2: wrong usage, or nothing there to check.
     """
+    from fourmin.base.errors import FourminError
     from fourmin.rules.engine import check
     from fourmin.rules.render import FORMATS
 
-    report = check(paths, base=base)
+    if None not in (base, before):
+        raise FourminError("--base and --before are for a change and for a push", "one is possible")
+    new = before is not None and set(before) == {"0"}
+    report = check(paths, base=base, before=None if new else before)
     for line in FORMATS[output.value](report):
         sys.stdout.write(line + "\n")
     sys.stdout.flush()

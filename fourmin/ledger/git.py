@@ -23,6 +23,7 @@ from fourmin.results.folder import MAX_FILE_BYTES
 SECONDS = 120
 MOST_BYTES = 256 * 1024 * 1024
 """Most that is read from one call: a few objects of a hostile repository can name endless files."""
+MOST_BRANCHES = 20
 _SAFE = (
     "--no-optional-locks",
     "--no-replace-objects",
@@ -66,12 +67,27 @@ class Write:
 
 
 @dataclass(frozen=True)
+class Person:
+    """Who made a commit, as it says."""
+
+    name: str
+    address: str
+
+    def is_also(self, other: Person) -> bool:
+        """Whether name or address are one, without regard to case."""
+        pairs = ((self.name, other.name), (self.address, other.address))
+        return any(a.strip() and a.strip().casefold() == b.strip().casefold() for a, b in pairs)
+
+
+@dataclass(frozen=True)
 class Step:
-    """A commit of a first-parent line, and all that it changes against its first parent."""
+    """A commit, and all that it changes against its first parent."""
 
     commit: str
     time_ms: int
     parents: int
+    author: Person
+    committer: Person
     writes: list[Write] = field(default_factory=list)
 
 
@@ -79,16 +95,18 @@ class Step:
 class Repository:
     """A repository's working tree beside the commit that it started from.
 
-    `root` is the top of the working tree; `base` the merge base of the named reference and HEAD;
-    `branch` the commit that the reference names.
+    `root` is the top of the working tree; `base` the merge base of the named reference and HEAD,
+    or of a push the commit that it started from; `branch` the commit that the reference names.
     """
 
     root: Path
     base: str
     branch: str
+    pushed: bool = False
+    """Whether the base is the state before a push."""
 
     @classmethod
-    def open(cls, folder: Path, reference: str) -> Repository:
+    def open(cls, folder: Path, reference: str, *, pushed: bool = False) -> Repository:
         """The repository that holds `folder`, with `reference` as its base.
 
         Raises FourminError where there is no repository, no such reference, or a shallow clone,
@@ -104,28 +122,48 @@ class Repository:
                 "what was registered first cannot be seen in a part of it",
                 "git fetch --unshallow, or in a workflow: fetch-depth: 0",
             )
-        what = f"the git reference {reference}"
+        what = f"the commit before the push {reference}" if pushed else f"the reference {reference}"
         branch = _git(
             root, "rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}", what=what
-        )
-        base = _git(
-            root, "merge-base", branch.strip(), "HEAD", what=f"a base common with {reference}"
-        )
-        return cls(root, base.strip(), branch.strip())
+        ).strip()
+        if pushed:
+            return cls(root, branch, branch, pushed)
+        base = _git(root, "merge-base", branch, "HEAD", what=f"a base common with {reference}")
+        return cls(root, base.strip(), branch)
 
     @classmethod
     def around(cls, folder: Path) -> Repository | None:
         """The repository that holds `folder`, which need not exist yet, as `default_base` is.
 
-        None where there is no git, no repository or no commit. The clone may be shallow.
+        None where there is no repository, or no commit in it. The clone may be shallow. Raises
+        FourminError where git does not open it, or is not there.
         """
-        start = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
-        try:
-            root = _git(start, "rev-parse", "--show-toplevel").strip()
-            commit = _git(start, "rev-parse", "--verify", f"{default_base(start)}^{{commit}}")
-        except FourminError:
+        if repository_around(folder) is None:
             return None
-        return cls(Path(root), commit.strip(), commit.strip())
+        start = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+        root = Path(_git(start, "rev-parse", "--show-toplevel", what=f"{folder} in git").strip())
+        named = f"{default_base(start)}^{{commit}}"
+        commit = _run(start, "rev-parse", "--verify", "--quiet", named).stdout.decode().strip()
+        return cls(root, commit, commit) if commit else None
+
+    @cached_property
+    def rewritten(self) -> bool:
+        """Whether HEAD does not go on from the branch."""
+        return _run(self.root, "merge-base", "--is-ancestor", self.branch, "HEAD").returncode != 0
+
+    @cached_property
+    def ahead(self) -> frozenset[str]:
+        """The commits of the branch that HEAD does not have."""
+        return frozenset(_git(self.root, "rev-list", f"HEAD..{self.branch}").split())
+
+    def others_with(self, commit: str) -> list[Repository]:
+        """HEAD and the branches whose history holds a commit, a few of them at most."""
+        told = _run(
+            self.root, "for-each-ref", f"--count={MOST_BRANCHES}", f"--contains={commit}",
+            "--format=%(objectname)", "refs/remotes", "refs/heads",
+        )  # fmt: skip
+        tips = [head_of(self.root), *told.stdout.decode().split()]
+        return [Repository(self.root, tip, tip) for tip in dict.fromkeys(tips)]
 
     @cached_property
     def shallow(self) -> bool:
@@ -172,17 +210,36 @@ class Repository:
     def _contents(self) -> dict[str, bytes | None]:
         return {}
 
-    def steps(self, *globs: str) -> Iterator[Step]:
-        """Commits of the branch's first-parent line that change such a path, oldest first."""
+    def blobs(self, names: Iterable[str], most: int) -> dict[str, bytes]:
+        """The bytes of objects by name, of `most` at most, and of MOST_BYTES together."""
+        wanted = list(dict.fromkeys(names))
+        asked = "".join(f"{name}\n" for name in wanted).encode()
+        told = _run(self.root, "cat-file", "--batch-check", given=asked).stdout.decode().split("\n")
+        sizes = {name: line.split()[-1] for name, line in zip(wanted, told, strict=False)}
+        found, left = [], MOST_BYTES
+        for name, size in sizes.items():
+            if size.isdigit() and int(size) <= min(most, left):
+                found.append(name)
+                left -= int(size)
+        return dict(zip(found, _read_blobs(self.root, found, MOST_BYTES), strict=True))
+
+    def steps(self, *globs: str, within: bool = False) -> Iterator[Step]:
+        """Commits of the branch's first-parent line that change such a path, oldest first;
+        `within`, those of everything that was merged as well, and the merges not.
+        """
+        which = ["--full-history", "--topo-order", "--no-merges"] if within else ["--first-parent"]
         told = _git(
-            self.root, "log", "--first-parent", "-m", "--root", "--reverse", "--raw", "-z",
-            "--no-abbrev", "--no-renames", "--full-diff", "--no-color", "--format=%H %ct %P",
-            self.branch, "--", *(f":(top,glob){glob}" for glob in globs),
+            self.root, "log", *which, "-m", "--root", "--reverse", "--raw", "-z", "--no-abbrev",
+            "--no-renames", "--full-diff", "--no-color", "--no-mailmap",
+            "--encoding=none",
+            "--format=%H %ct %P%n%an%n%ae%n%cn%n%ce", self.branch, "--",
+            *(f":(top,glob){glob}" for glob in globs),
         )  # fmt: skip
         step: Step | None = None
         fields = iter(told.split("\0")[:-1])
         for one in fields:
-            head = one.lstrip("\n").split()
+            line, _, people = one.lstrip("\n").partition("\n")
+            head = line.split()
             if step is not None and head[0].startswith(":"):
                 _, mode, before, blob, _ = head
                 regular = mode.startswith("100")
@@ -190,18 +247,16 @@ class Repository:
                 continue
             if step is not None:
                 yield step
-            step = Step(head[0], int(head[1]) * 1000, parents=len(head) - 2)
+            said = people.split("\n")
+            author, committer = Person(*said[:2]), Person(*said[2:4])
+            step = Step(head[0], int(head[1]) * 1000, len(head) - 2, author, committer)
         if step is not None:
             yield step
 
     def commits_touching(self, path: str) -> list[str]:
         """The commits since the branch, but merges, that change `path`, oldest first."""
-        span = f"{self.branch}..HEAD"
-        told = _git(
-            self.root, "rev-list", "--full-history", "--no-merges", "--reverse", span, "--",
-            f":(top,literal){path}",
-        )  # fmt: skip
-        return told.split()
+        asked = ("--full-history", "--no-merges", "--reverse", f"{self.branch}..HEAD", "--")
+        return _git(self.root, "rev-list", *asked, f":(top,literal){path}").split()
 
     def relative(self, path: str) -> str | None:
         """`path` (as a caller gave it) from the root with `/`, None where it lies outside."""
@@ -297,7 +352,7 @@ def _git(folder: Path, *arguments: str, what: str = "", most: int = MOST_BYTES) 
         raise FourminError(
             f"git cannot find {what}" if what else f"git {arguments[0]} failed",
             told.partition("\n")[0],
-            "--base names a branch, tag or commit, and the paths lie in its repository",
+            "it must be in the clone, whose files are the paths: a branch, a tag or a commit",
         )
     return result.stdout.decode("utf-8", "surrogateescape")
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fourmin.base.errors import FourminError
 from fourmin.base.files import user_folder
 from fourmin.ledger import chain
 from fourmin.ledger.git import MOST_BYTES, Repository, files_at
@@ -82,7 +83,10 @@ def _remembered() -> Iterator[KnownCampaign]:
 
 
 def _on_the_base(folder: Path, benchmark: str, submitter: str) -> Iterator[KnownCampaign]:
-    repository = Repository.around(folder)
+    try:
+        repository = Repository.around(folder)
+    except FourminError:  # `fourmin register` has said it; a run of one's own goes on
+        return
     if repository is None:
         return
 

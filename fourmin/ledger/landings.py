@@ -11,12 +11,18 @@ it what it did since, such as a beacon alone; so would that merge, if it were fa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import posixpath
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
-from fourmin.ledger.git import Repository, Step, Write
+from fourmin.ledger.campaign import CAMPAIGN_FILE, LEDGER_FILE
+from fourmin.ledger.git import Person, Repository, Step, Write
+from fourmin.results.places import SUBMISSIONS, Place
 
 BEACON_FILE = "rules/beacon"
+_PLANS = f"**/{CAMPAIGN_FILE}"
 
 
 @dataclass(frozen=True)
@@ -26,47 +32,129 @@ class Landing:
     commit: str
     beacon: str | None
     stands: bool
-    """Whether the branch still holds the plan."""
+    """Whether the branch has held the plan ever since: taken back, it is so for ever."""
     order: int = field(default=0, compare=False)
     """How many commits of plans and beacons came before."""
     time_ms: int = field(default=0, compare=False)
     """When the commit was made, as it says."""
+    path: str = field(default="", compare=False)
+    blob: str = field(default="", compare=False)
+    """The plan's place in the repository, and git's name for its bytes."""
+
+
+SELF, CLAIMED, REGISTERED = "self", "claimed", "registered"
+"""How a campaign was registered: by itself; in a repository, as it says; as git proves."""
+REGISTRATIONS = {
+    SELF: "self-registered",
+    CLAIMED: "claims registration",
+    REGISTERED: "registered",
+}
+
+
+@dataclass(frozen=True)
+class Registration:
+    """How a campaign was registered, as far as its files and the history around them show."""
+
+    word: str = "none"
+    landing: Landing | None = None
+    self_merged: bool = False
+    """Whether who wrote the plan also merged it."""
+    unproved: str = ""
+    """Why a claim is neither proved nor contradicted; `advice` may mend that."""
+    advice: str = ""
+    contradiction: str = ""
+    """What the complete history says against the claim."""
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """What a reader is told, in short words."""
+        merged = "merged by its own submitter" if self.self_merged else ""
+        word = REGISTRATIONS.get(self.word)
+        return tuple(filter(None, (word, merged, self.unproved)))
+
+
+NOT_LOOKED_AT = Registration()
 
 
 class Landings:
     """Every plan that ever landed on a branch, and the branch's beacons, by one call of git."""
 
     def __init__(self, repository: Repository) -> None:
+        self.repository = repository
         self._sha1 = len(repository.branch) == 40
         self._landed: dict[tuple[str, str], int] = {}
-        self._present: dict[str, str] = {}
+        self._broken: set[tuple[str, str]] = set()
         self._steps: list[Step] = []
         self._beacons: list[int] = []
-        for step in repository.steps(BEACON_FILE, "**/campaign.json"):
+        for step in repository.steps(BEACON_FILE, _PLANS):
             number = len(self._steps)
             self._steps.append(step)
             if step.parents < 2 and _is_beacon(step.writes):
                 self._beacons.append(number)
             for write in step.writes:
                 self._landed.setdefault((write.path, write.after), number)
-                self._present[write.path] = write.after
+                if write.after != write.before:
+                    self._broken.add((write.path, write.before))
 
     def of(self, path: str, plan: bytes) -> Landing | None:
         """How a plan's bytes landed at `path` (from the root); None where they never did."""
-        blob = self._blob(plan)
-        landed = self._landed.get((path, blob))
-        if landed is None:
-            return None
+        key = path, self.blob(plan)
+        return self._landing(key) if key in self._landed else None
+
+    def find(self, folder: Path, plan: bytes, place: Place) -> Landing | None:
+        """How a campaign's plan landed: in its place among submissions, otherwise in `folder`."""
+        here = self.repository.relative(str(folder))
+        home = "/".join((SUBMISSIONS, *map(str, place))) if place else None
+        for where in (home, here):
+            path = None if where is None else posixpath.normpath(f"{where}/{CAMPAIGN_FILE}")
+            landing = None if path is None else self.of(path, plan)
+            if landing is not None:
+                return landing
+        return None
+
+    def submitted(self) -> Iterator[tuple[Landing, str]]:
+        """Every landing in a campaign's place among submissions that HEAD's history has, with git's
+        name for the ledger that came with it (empty where none did).
+        """
+        for path, blob in self._landed:
+            folder, _, name = path.rpartition("/")
+            levels = folder.split("/")
+            if blob and name == CAMPAIGN_FILE and levels[0] == SUBMISSIONS and len(levels) == 5:
+                landing = self._landing((path, blob))
+                writes = self._steps[landing.order].writes
+                ledger = next((w.after for w in writes if w.path == f"{folder}/{LEDGER_FILE}"), "")
+                if landing.commit not in self.repository.ahead:
+                    yield landing, ledger
+
+    def self_merged(self, landing: Landing) -> bool:
+        """Whether who wrote a plan also merged it, as far as commits tell."""
+        step = self._steps[landing.order]
+        key = landing.path, landing.blob
+        author = self._writers.get(key, step.author) if step.parents > 1 else step.author
+        return author.is_also(step.committer)
+
+    @cached_property
+    def _writers(self) -> dict[tuple[str, str], Person]:
+        """Who first wrote each plan, in whatever was merged."""
+        found: dict[tuple[str, str], Person] = {}
+        for step in self.repository.steps(_PLANS, within=True):
+            for write in step.writes:
+                found.setdefault((write.path, write.after), step.author)
+        return found
+
+    def _landing(self, key: tuple[str, str]) -> Landing:
+        landed = self._landed[key]
         beacon = next((number for number in self._beacons if number > landed), None)
         return Landing(
             self._steps[landed].commit,
             None if beacon is None else self._steps[beacon].commit,
-            self._present[path] == blob,
+            key not in self._broken,
             landed,
             self._steps[landed].time_ms,
+            *key,
         )
 
-    def _blob(self, data: bytes) -> str:
+    def blob(self, data: bytes) -> str:
         """The name that git gives to a file of these bytes, by the repository's kind of ids."""
         content = b"blob %d\0%b" % (len(data), data)
         made = hashlib.sha1(content) if self._sha1 else hashlib.sha256(content)

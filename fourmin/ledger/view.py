@@ -26,7 +26,7 @@ from fourmin.ledger.campaign import (
 )
 from fourmin.ledger.file_kinds import RUN_FOLDER, UNREAD, file_kind, is_checkpoints, most_bytes
 from fourmin.ledger.history import History, RunHistory
-from fourmin.ledger.landings import Landing
+from fourmin.ledger.landings import NOT_LOOKED_AT, Landing, Registration
 from fourmin.log import keys
 from fourmin.log.reader import EventLog, read_log
 from fourmin.log.records import Record
@@ -199,7 +199,9 @@ class CampaignView:
     converted: tuple[str, ...] = ()
     """The files whose line ends git had converted; `files` has their bytes from before."""
     landed: Landing | None = None
-    """How its plan came to the base branch, where that is looked at."""
+    """How its plan came to the base branch that a change is compared with."""
+    registration: Registration = NOT_LOOKED_AT
+    """How it was registered, where that is looked at."""
     place: Place | None = None
 
     @classmethod

@@ -8,11 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fourmin.ledger.campaign import CAMPAIGN_FILE
-from fourmin.ledger.git import Repository
 from fourmin.ledger.identity import shown
-from fourmin.ledger.landings import Landing, Landings
-from fourmin.ledger.view import CampaignView
+from fourmin.ledger.registered import Registrations
 from fourmin.report.foreign import foreign_result
 from fourmin.report.group import compare
 from fourmin.report.model import Comparison, Result
@@ -21,14 +18,17 @@ from fourmin.report.parallel import in_processes
 from fourmin.report.prices import Price, price_of
 from fourmin.report.published import published_results
 from fourmin.results import tree
-from fourmin.results.places import SUBMISSIONS
+from fourmin.rules.changes import submissions_stay
 from fourmin.rules.engine import check_campaigns
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
+from fourmin.rules.rule import unchecked
 from fourmin.rules.verdict import Verdict
 from fourmin.ruleset import CURRENT
 
 DROPPED = frozenset({"RUN009"})
 """One run that did not converge makes no set invalid: it is the dropped slowest."""
+LEFT = frozenset({submissions_stay.code})
+"""What cannot be said of a campaign that left the tree."""
 
 
 def collect(
@@ -57,36 +57,17 @@ def _results(paths: Sequence[Path]) -> Iterator[Result]:
     targets, _ = tree.find_all([os.fspath(path) for path in paths])
     foreign = [target for target in targets if target.kind in tree.FOREIGN_KINDS]
     yield from (result for result in in_processes(_foreign, foreign) if result is not None)
-    checked = check_campaigns(targets)
+    registrations = Registrations()
+    checked = check_campaigns(targets, registrations)
     judged = {campaign.path: verdict for campaign, verdict in checked}
-    branches = list(_branches(paths))
     now_ms = time.time_ns() // 1_000_000
     for one in shown([campaign for campaign, _ in checked]):
-        found = (_landing(one, *branch) for branch in branches)
-        yield campaign_result(one, judged[one.path], now_ms, next(filter(None, found), None))
-
-
-def _branches(paths: Sequence[Path]) -> Iterator[tuple[Repository, Landings]]:
-    """The repositories around the paths, each once, where they know all of their history."""
-    roots: list[Path] = []
-    for path in paths:
-        inside = path.resolve()
-        if not any(inside.is_relative_to(root) for root in roots):
-            repository = Repository.around(inside)
-            if repository is not None and not repository.shallow:
-                roots.append(repository.root.resolve())
-                yield repository, Landings(repository)
-
-
-def _landing(campaign: CampaignView, repository: Repository, landings: Landings) -> Landing | None:
-    """How the plan landed: where the campaign lies, or where its plan says that it belongs."""
-    plan = campaign.files.get(CAMPAIGN_FILE) or b""
-    home = "/".join((SUBMISSIONS, *map(str, campaign.planned_place)))
-    found = (
-        landings.of(f"{folder}/{CAMPAIGN_FILE}", plan)
-        for folder in (repository.relative(campaign.path), home)
-    )
-    return next(filter(None, found), None)
+        yield campaign_result(one, judged[one.path], now_ms)
+    for one in registrations.gone(paths, [campaign for campaign, _ in checked]):
+        nothing = [unchecked(one.path, one.registration.unproved)]
+        findings = tuple(submissions_stay.findings(one, one.path, lambda _, said=nothing: said))
+        verdict = Verdict(one.path, tree.CAMPAIGN, findings, required=LEFT)
+        yield campaign_result(one, verdict, now_ms)
 
 
 def _foreign(target: tree.Target) -> Result | None:

@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from fourmin.report.model import SELF, Comparison, Result, Standing
+from fourmin.ledger.landings import SELF
+from fourmin.report.model import Comparison, Result, Standing
 from fourmin.report.scaling import with_baselines
 
 Order = tuple[int, float, str]
@@ -31,7 +32,7 @@ def compare(ruleset: str, results: Iterable[Result]) -> Comparison:
     for result in every:
         if not result.practice:
             groups.setdefault(result.group, []).append(result)
-    here = {result.identity for result in every}
+    here = {result.identity for result in every if not result.gone}
     counted = [result for result in every if not (result.practice or result.pending)]
     rows = [row for group in groups.values() for row in _rows(group, here)]
     return Comparison(

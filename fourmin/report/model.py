@@ -12,7 +12,8 @@ from typing import Any
 
 from fourmin.base.text import how_many
 from fourmin.ledger.chain import Entry
-from fourmin.ledger.landings import Landing
+from fourmin.ledger.landings import SELF, Landing
+from fourmin.ledger.registered import GONE
 from fourmin.report.prices import Price
 from fourmin.results.rcp import Convergence
 from fourmin.results.run_result import RunFacts
@@ -25,14 +26,7 @@ PUBLISHED = "published"
 """The source of results that others reported and nobody checked here."""
 NOT_JUDGED = "not-judged"
 """The status of such a result."""
-CLOSED, PENDING = "closed", "pending"
-SELF, CLAIMED, REGISTERED = "self", "claimed", "registered"
-"""How a campaign was registered: by itself; in a repository, as it says; as git proves."""
-REGISTRATIONS = {
-    SELF: "self-registered",
-    CLAIMED: "claims registration",
-    REGISTERED: "registered",
-}
+CLOSED, PENDING, ABANDONED = "closed", "pending", "abandoned"
 _UNKNOWN = Convergence(None, None)
 
 
@@ -168,6 +162,8 @@ class Result:
     state: str = CLOSED
     practice: bool = False
     registration: str = "none"
+    registered: tuple[str, ...] = ()
+    """How it was registered, in words."""
     planned: Planned | None = None
     standing: Standing = Standing()
     rank: int | None = None
@@ -203,6 +199,11 @@ class Result:
         """
         target = -math.inf if self.quality_target is None else self.quality_target
         return self.benchmark, self.division, self.dataset, self.clock, target
+
+    @property
+    def gone(self) -> bool:
+        """Whether only history shows this campaign."""
+        return GONE in self.registered
 
     @property
     def pending(self) -> bool:
@@ -261,9 +262,7 @@ class Result:
         """What the result stands on, and what speaks against it, in short words."""
         if not self.verified:
             return ("reported",)
-        words = []
-        if self.registration in REGISTRATIONS:
-            words.append(REGISTRATIONS[self.registration])
+        words = list(self.registered)
         if self.registration == SELF:
             # Nothing else tells of campaigns that were made before.
             words.append("memory of the machine")

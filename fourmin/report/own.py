@@ -6,17 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from fourmin.base.values import mapping
-from fourmin.ledger.landings import Landing
+from fourmin.ledger.landings import SELF, Landing
+from fourmin.ledger.registered import GONE
 from fourmin.ledger.view import CampaignView
-from fourmin.report.model import (
-    CLAIMED,
-    CLOSED,
-    PENDING,
-    REGISTERED,
-    SELF,
-    Planned,
-    Result,
-)
+from fourmin.report.model import ABANDONED, CLOSED, PENDING, Planned, Result
 from fourmin.report.runs import reported
 from fourmin.results.plan import Plan
 from fourmin.results.rcp import Convergence, convergence
@@ -29,22 +22,20 @@ PENDING_DAYS = 30
 _DAY_MS = 86_400_000
 
 
-def campaign_result(
-    campaign: CampaignView, verdict: Verdict, now_ms: int, landed: Landing | None = None
-) -> Result:
-    """One campaign; whatever its files do not give is None.
-
-    `landed` is how its plan came to the base branch, where that is known.
-    """
+def campaign_result(campaign: CampaignView, verdict: Verdict, now_ms: int) -> Result:
+    """One campaign; whatever its files do not give is None."""
     plan, benchmark = campaign.plan, campaign.benchmark
     runs, history = campaign.runs, campaign.history
     practice = plan is not None and plan.practice
     facts = [run.facts for run in runs]
     summary = summarize(plan, campaign.digest, "", facts) if plan and runs else {}
     configuration = plan.configuration if plan else {}
-    registration = _registration(campaign, landed)
-    state = CLOSED if history.close else "abandoned" if history.abandon else "unfinished"
-    waits = registration != SELF and verdict.status != INVALID and (not landed or landed.stands)
+    registration = campaign.registration
+    landed = registration.landing
+    gone = registration.unproved == GONE
+    given_up = gone or history.abandon or (landed and not landed.stands)
+    state = CLOSED if history.close and not gone else ABANDONED if given_up else "unfinished"
+    waits = registration.word != SELF and verdict.status != INVALID
     if state == "unfinished" and plan and waits:
         since = now_ms - (landed.time_ms if landed else plan.created_ms)
         state = PENDING if -APART_MS <= since <= PENDING_DAYS * _DAY_MS else state
@@ -71,12 +62,13 @@ def campaign_result(
         state=state,
         practice=practice,
         verdict=verdict,
-        registration=registration,
+        registration=registration.word,
+        registered=registration.evidence,
         planned=_planned(plan, campaign, landed) if plan else None,
         nodes=configuration.get("nodes"),
         group=(
             "fourmin",
-            registration == SELF,
+            registration.word == SELF,
             (plan.ruleset, plan.benchmark, plan.division) if plan else campaign.path,
             plan and (campaign.submitter, plan.system_kind),
         ),
@@ -103,19 +95,6 @@ def _dataset(plan: Plan, benchmark: Benchmark) -> str:
     open_digests = [one for one in ("train_digest", "eval_digest") if said.get(one) is None]
     name = str(said.get("name", ""))
     return " ".join([name, *(plan.dataset[one][:12] for one in open_digests)])
-
-
-def _registration(campaign: CampaignView, landed: Landing | None) -> str:
-    """How a campaign says that it was registered, and whether the base branch proves it.
-
-    A plan without seeds waits for a beacon.
-    """
-    seeds = campaign.history.seeds
-    data = {} if seeds is None else seeds.data
-    if data.get("registration") == SELF:
-        return SELF
-    beacon = landed.beacon if landed and landed.stands else None
-    return REGISTERED if beacon and data.get("beacon") == beacon else CLAIMED
 
 
 def _planned(plan: Plan, campaign: CampaignView, landed: Landing | None) -> Planned:

@@ -1,4 +1,4 @@
-"""LED and SUB over a change in a git repository of submissions (`fourmin validate --base`)."""
+"""LED and SUB over a change in a git repository of submissions (`validate --base`, `--before`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from fourmin.ledger.landings import BEACON_FILE
 from fourmin.ledger.view import CampaignView
 from fourmin.results.names import is_dropping
 from fourmin.results.places import AUDITS, SUBMISSIONS
-from fourmin.rules.clock import APART_MS
 from fourmin.rules.rule import CHANGE, ERROR, NOTE, Problem, rule
 
 _FOLDERS = (SUBMISSIONS, AUDITS)
@@ -49,67 +48,6 @@ def ledger_only_grows(change: ChangeView) -> Iterator[Problem]:
         now = campaign.files.get("ledger.jsonl") or b""
         if before is not None and not now.startswith(before):
             yield Problem(campaign.where("ledger.jsonl"), "it does not begin as in the base commit")
-
-
-@rule("LED012", "registered-before-results", ERROR, CHANGE)
-def registered_before_results(change: ChangeView) -> Iterator[Problem]:
-    """A registered campaign was merged before its runs, and its beacon is the first one after.
-
-    What it checks
-        Where the seeds were assigned as `registered`: the base branch holds campaign.json with the
-        same bytes, and the beacon is the id of the first commit on the branch's first-parent line,
-        later than the one that first brought these bytes, that changes `rules/beacon` and nothing
-        else, and is no merge.
-    Why it is bad
-        A plan that appears together with its results was written after them; and whoever can
-        choose the beacon chooses the seeds.
-    Example
-        A registered campaign whose campaign.json comes with its summary.json. One whose beacon is
-        the id of the commit that its submitter made.
-    How to put it right
-        Merge the registration first; run the campaign once the next beacon is there.
-    """
-    claimed = [
-        (campaign, seeds)
-        for campaign in change.campaigns.values()
-        if (seeds := campaign.history.seeds) and seeds.data.get("registration") == "registered"
-    ]
-    for campaign, seeds in claimed:
-        plan, landing = campaign.where("campaign.json"), campaign.landed
-        if landing is None:
-            yield Problem(plan, "the base branch never held this plan: it was not registered")
-        elif not landing.stands:
-            yield Problem(plan, "the base branch took the plan back, which abandons the campaign")
-        elif seeds.data.get("beacon") != landing.beacon:
-            expected = f"that is {landing.beacon}" if landing.beacon else "there is none yet"
-            yield Problem(
-                campaign.where("ledger.jsonl"),
-                f"not the first beacon after the plan landed in {landing.commit[:12]}; {expected}",
-                seeds.line,
-            )
-
-
-@rule("CLK009", "seeds-after-landing", ERROR, CHANGE)
-def seeds_after_landing(change: ChangeView) -> Iterator[Problem]:
-    """The seeds of a registered campaign are younger than the merge of its plan.
-
-    What it checks
-        The time of seeds-assigned against that of the commit that first brought the plan to the
-        base branch, with an hour between the clocks of different machines.
-    Why it is bad
-        The seeds follow from a commit that came after the merge.
-    Example
-        Seeds a day older than the landing of their plan.
-    How to put it right
-        Restore ledger.jsonl from where the campaign ran.
-    """
-    for campaign in change.campaigns.values():
-        seeds, landing = campaign.history.seeds, campaign.landed
-        claims = seeds is not None and seeds.data.get("registration") == "registered"
-        if claims and landing and seeds and seeds.time_ms < landing.time_ms - APART_MS:
-            hours = (landing.time_ms - seeds.time_ms) / 3_600_000
-            what = f"{hours:.1f} hours before its plan landed"
-            yield Problem(campaign.where("ledger.jsonl"), what, seeds.line)
 
 
 @rule("LED013", "self-registered", NOTE, CHANGE)
@@ -203,3 +141,21 @@ def beacon_alone(change: ChangeView) -> Iterator[Problem]:
     if BEACON_FILE in paths or commits:
         where = f" by its commit {commits[0][:12]}" if commits else ""
         yield Problem(BEACON_FILE, f"changed{where} in a change that is more than that")
+
+
+@rule("SUB021", "push-goes-on", ERROR, CHANGE)
+def push_goes_on(change: ChangeView) -> Iterator[Problem]:
+    """A push to the base branch goes on from what the branch held before.
+
+    What it checks
+        With `--before`: HEAD descends from the commit that the branch held before the push.
+    Why it is bad
+        A push that rewrites the branch moves landings and beacons, and can make what others
+        have seen never to have been.
+    Example
+        `git push --force` after a rebase that leaves the plan of a slow campaign out.
+    How to put it right
+        Push the former commit again. Changes are taken back by commits that come later.
+    """
+    if change.repository.pushed and change.repository.rewritten:
+        yield Problem(".git", f"the push does not go on from {change.repository.branch}")

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.ledger.campaign import CAMPAIGN_FILE
 from fourmin.ledger.git import Repository
-from fourmin.ledger.landings import Landings
+from fourmin.ledger.registered import Registrations
 from fourmin.ledger.submission import PackageView, SubmissionView
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.results import tree
@@ -48,13 +47,15 @@ def check(
     paths: Sequence[str | Path],
     *,
     base: str | None = None,
+    before: str | None = None,
     waivers: Sequence[Waiver] | None = None,
 ) -> Report:
     """Check every campaign, submission and lone run at `paths` and below them.
 
     With `base`, a reference in the git repository that holds the paths, also what changed since
-    then. `waivers` are those of this installation, or of the base, unless others are given.
-    Raises FourminError for a path that does not exist, and where there is nothing to check.
+    then; with `before`, what a push changed that found the branch there. `waivers` are those of
+    this installation, or of the base, unless others are given. Raises FourminError for a path that
+    does not exist, and where there is nothing to check.
     """
     targets, empty = tree.find_all([os.fspath(path) for path in paths])
     if not targets:
@@ -63,7 +64,10 @@ def check(
             "no campaign, run, submission or result of MLPerf or DAWNBench lies there",
             "name the folder that `fourmin run` wrote, such as results/<campaign>",
         )
-    views = {target.path: load_target(target) for target in targets if target.kind == tree.CAMPAIGN}
+    repository = None
+    if (reference := base if before is None else before) is not None:
+        repository = Repository.open(Path(paths[0]), reference, pushed=before is not None)
+    views = _load_all(targets, Registrations(repository))
     findings: list[Finding] = []
     things: list[tuple[str, str]] = []
     packages = {target.path for target in targets if target.kind in tree.PACKAGES}
@@ -77,12 +81,6 @@ def check(
         else:
             found = _check_target(target, views)
         findings += found
-    repository = None if base is None else Repository.open(Path(paths[0]), base)
-    if repository is not None:
-        landings = Landings(repository)
-        for path, view in views.items():
-            plan = view.files.get(CAMPAIGN_FILE) or b""
-            view.landed = landings.of(f"{repository.relative(path)}/{CAMPAIGN_FILE}", plan)
     findings += _apply(TREE, list(views.values()), "")
     if repository is not None:
         findings += _check_change(repository, views)
@@ -90,7 +88,8 @@ def check(
     findings = _waived(findings, views.values(), waivers)
     things += [(UNKNOWN, path) for path in empty]
     things += [(tree.SUBMISSION, path) for path in sorted(packages)]
-    said = verdicts(things, findings)
+    words = {path: view.registration.word for path, view in views.items()}
+    said = verdicts(things, findings, words)
     # Of a folder around submissions there is something to say only where something is wrong.
     said = tuple(verdict for verdict in said if verdict.findings or verdict.path not in packages)
     return Report(CURRENT, said, tuple(findings))
@@ -130,11 +129,13 @@ def check_campaign(folder: Path, path: str | None = None) -> list[Finding]:
     return check_view(load_campaign(folder, path))
 
 
-def check_campaigns(targets: Sequence[tree.Target]) -> list[tuple[CampaignView, Verdict]]:
+def check_campaigns(
+    targets: Sequence[tree.Target], registrations: Registrations
+) -> list[tuple[CampaignView, Verdict]]:
     """Each campaign among `targets` with a verdict, also from what they say of each other and from
     the descriptions of their systems; waivers applied.
     """
-    views = {target.path: load_target(target) for target in targets if target.kind == tree.CAMPAIGN}
+    views = _load_all(targets, registrations)
     described = [target for target in targets if target.kind in (tree.CAMPAIGN, tree.SUBMISSION)]
     findings = [finding for target in described for finding in _check_target(target, views)]
     findings = _waived(findings + _apply(TREE, list(views.values()), ""), views.values())
@@ -154,6 +155,15 @@ def _waived(
     """The findings with those marked that a waiver covers, of this installation by default."""
     heads = {campaign.path: (campaign.digest, campaign.head) for campaign in campaigns}
     return apply_waivers(findings, heads, load_waivers() if waivers is None else waivers)
+
+
+def _load_all(
+    targets: Sequence[tree.Target], registrations: Registrations
+) -> dict[str, CampaignView]:
+    """The campaigns among `targets`, by path."""
+    views = {target.path: load_target(target) for target in targets if target.kind == tree.CAMPAIGN}
+    registrations.attach(views.values())
+    return views
 
 
 def load_campaign(folder: Path, path: str | None = None) -> CampaignView:

@@ -1,4 +1,6 @@
-"""LED: what a campaign's plan says of its machine, and how often its runs were tried."""
+"""LED and CLK: how a campaign was registered, what its plan says of its machine, and how often its
+runs were tried.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,67 @@ from collections.abc import Iterator
 
 from fourmin.base.values import mapping
 from fourmin.ledger.view import CampaignView, RunView
+from fourmin.rules.clock import APART_MS
 from fourmin.rules.compare import short
-from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, Problem, rule
+from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, Problem, rule
 from fourmin.ruleset import load_ruleset
+
+
+@rule("LED012", "registered-before-results", ERROR, CAMPAIGN)
+def registered_before_results(campaign: CampaignView) -> Iterator[Problem]:
+    """A registered campaign was merged before its runs, and its beacon is the first one after.
+
+    What it checks
+        Where the seeds were assigned as `registered`, and the history of the repository around it
+        is whole: the base branch has held campaign.json with the same bytes since it first landed,
+        and the beacon is the id of the first commit on the branch's first-parent line, later than
+        that landing, that changes `rules/beacon` and nothing else, and is no merge. The branch is
+        that of `--base` or `--before`, otherwise `origin/HEAD`, or HEAD without one; where that
+        branch does not know the plan or its beacon, but another one at hand bears them out, it is
+        a claim. So it is without git's history: a note says why.
+    Why it is bad
+        A plan that appears together with its results was written after them; and whoever can
+        choose the beacon chooses the seeds. Whoever could take a plan back and bring it again
+        would choose among beacons.
+    Example
+        A registered campaign whose campaign.json comes with its summary.json. One whose beacon is
+        the id of the commit that its submitter made.
+    How to put it right
+        Merge the registration first; run the campaign once the next beacon is there. Fetch the
+        base branch, where this clone is not up to date.
+    """
+    seeds, known = campaign.history.seeds, campaign.registration
+    if seeds is None:
+        return
+    plan, landing = campaign.where("campaign.json"), known.landing
+    if known.contradiction and landing and landing.stands:
+        yield Problem(campaign.where("ledger.jsonl"), known.contradiction, seeds.line)
+    elif known.contradiction:
+        yield Problem(plan, known.contradiction)
+    elif known.unproved:
+        yield Problem(plan, f"not proved: {known.unproved}", hint=known.advice, severity=NOTE)
+
+
+@rule("CLK009", "seeds-after-landing", ERROR, CAMPAIGN)
+def seeds_after_landing(campaign: CampaignView) -> Iterator[Problem]:
+    """The seeds of a registered campaign are younger than the merge of its plan.
+
+    What it checks
+        The time of seeds-assigned against that of the commit that first brought the plan to the
+        base branch, with an hour between the clocks of different machines.
+    Why it is bad
+        The seeds follow from a commit that came after the merge.
+    Example
+        Seeds a day older than the landing of their plan.
+    How to put it right
+        Restore ledger.jsonl from where the campaign ran.
+    """
+    seeds = campaign.history.seeds
+    landing = campaign.registration.landing
+    if seeds and landing and seeds.time_ms < landing.time_ms - APART_MS:
+        hours = (landing.time_ms - seeds.time_ms) / 3_600_000
+        what = f"{hours:.1f} hours before its plan landed"
+        yield Problem(campaign.where("ledger.jsonl"), what, seeds.line)
 
 
 @rule("LED020", "attempts-before-a-start", ERROR, CAMPAIGN)

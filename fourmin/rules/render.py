@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from fourmin.base.text import how_many, printable
+from fourmin.ledger.landings import CLAIMED, REGISTERED, REGISTRATIONS
 from fourmin.rules.junit import as_junit
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, SEVERITIES, WARNING, Finding, worst_first
 from fourmin.rules.sarif import as_sarif
@@ -69,6 +70,8 @@ def _said(verdict: Verdict) -> str:
         return "nothing to check there"
     told = [how_many(number, level) for level, number in verdict.counts.items() if number]
     said = verdict.words + (f" ({', '.join(told)})" if told else "")
+    if verdict.registration in (CLAIMED, REGISTERED):
+        said += f", {REGISTRATIONS[verdict.registration]}"
     return f"{said}; look first at {verdict.look_first}" if len(verdict.failing) > 1 else said
 
 

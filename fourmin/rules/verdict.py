@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from fourmin.base.text import printable
@@ -39,6 +40,8 @@ class Verdict:
     """Codes of the checks that must have been made."""
     undescribed: tuple[Finding, ...] = ()
     """Of a campaign among submissions: what is wrong with the description of its system."""
+    registration: str = ""
+    """Of a campaign: the word of how it was registered, where that was looked at."""
 
     @cached_property
     def failing(self) -> tuple[Finding, ...]:
@@ -81,7 +84,8 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """As `fourmin validate --format json` lists it."""
         names = ("path", "kind", "ok", "status", "unchecked")
-        return {name: getattr(self, name) for name in names}
+        told = {"registration": self.registration} if self.kind == CAMPAIGN else {}
+        return {name: getattr(self, name) for name in names} | told
 
     @property
     def nothing_there(self) -> bool:
@@ -141,7 +145,11 @@ class Report:
         }
 
 
-def verdicts(things: Iterable[tuple[str, str]], findings: Iterable[Finding]) -> tuple[Verdict, ...]:
+def verdicts(
+    things: Iterable[tuple[str, str]],
+    findings: Iterable[Finding],
+    registrations: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[Verdict, ...]:
     """The verdict on each of `things` (kind and path), in their order.
 
     A finding belongs to the deepest of them at whose path or below it lies. Those that lie
@@ -165,7 +173,8 @@ def verdicts(things: Iterable[tuple[str, str]], findings: Iterable[Finding]) -> 
         if kind != CAMPAIGN:
             return Verdict(path, kind, tuple(owned[path]))
         described = wrong.get(owner_of(path, wrong) or "", ())
-        return Verdict(path, kind, tuple(owned[path]), NONE, required, described)
+        word = registrations.get(path, "")
+        return Verdict(path, kind, tuple(owned[path]), NONE, required, described, word)
 
     found = [judged(kind, path) for kind, path in given]
     if elsewhere:

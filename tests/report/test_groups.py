@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fourmin.base.files import json_bytes
-from fourmin.ledger.landings import Landing
+from fourmin.ledger.landings import CLAIMED, Landing, Registration
 from fourmin.report.collect import collect_all
 from fourmin.report.group import compare
 from fourmin.report.model import Planned, Result
@@ -252,10 +252,11 @@ def test_a_plan_is_pending_for_thirty_days(
     assert campaign.plan is not None
     now = int(campaign.plan.created_ms + days * 86_400_000)
     landing = Landing("0" * 40, None, True, 3, now - 29 * 86_400_000) if order else None
-    result = campaign_result(campaign, verdict("valid"), now, landing)
+    campaign.registration = Registration(CLAIMED, landing)
+    result = campaign_result(campaign, verdict("valid"), now)
     assert (result.state, result.registration) == (state, "claimed")
     assert result.failed == (state != "pending")
-    assert campaign_result(campaign, verdict("invalid"), now, landing).failed
+    assert campaign_result(campaign, verdict("invalid"), now).failed
     found = compare("1.0", [result])
     assert (len(found.pending), len(found.failed)) == ((1, 0) if state == "pending" else (0, 1))
     assert len(found.results) == (state != "pending")

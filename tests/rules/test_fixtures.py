@@ -79,17 +79,19 @@ def _build(case: dict[str, Any], base: Any, tmp_path: Path) -> Path:
         apply(folder, case["change"].get("edits", []))
         for place in case["change"].get("reseal", []):
             reseal(folder / place)
+        if "push" in case["change"]:
+            _commit(folder, *case["change"]["push"])
     return folder
 
 
-def _commit(root: Path) -> None:
+def _commit(root: Path, *options: str) -> None:
     """A repository whose branch `main` holds what is there."""
     who = {f"GIT_{role}_{what}": "a" for role in ("AUTHOR", "COMMITTER")
            for what in ("NAME", "EMAIL")} | {
         f"GIT_{role}_DATE": f"{CREATED_MS // 1000} +0000" for role in ("AUTHOR", "COMMITTER")
     }  # fmt: skip
     for arguments in (["init", "--quiet", "--initial-branch", "main"], ["add", "--all"],
-                      ["commit", "--quiet", "--message", "base"]):  # fmt: skip
+                      ["commit", "--quiet", "--message", "base", *options]):  # fmt: skip
         subprocess.run(["git", *arguments], cwd=root, env=os.environ | who, check=True)
 
 
@@ -120,7 +122,8 @@ def _findings(case: dict[str, Any], folder: Path) -> list[Finding]:
         shutil.copytree(folder / case["lone"], target)
     else:
         return check_campaign(folder, "")
-    findings = check([target], base="main" if "change" in case else None, waivers=()).findings
+    since = {"before": "main@{1}"} if "push" in case.get("change", {}) else {"base": "main"}
+    findings = check([target], waivers=(), **since if "change" in case else {}).findings
     return [replace(f, path=f.path.removeprefix(f"{root}/")) for f in findings]
 
 
