@@ -22,8 +22,9 @@ HEAD = """# The event log
 ```
 
 (on one line). `time_ms` is the wall clock in milliseconds since 1970; `monotonic_ms` in the
-metadata is the monotonic clock. Keys that MLPerf does not know have the namespace `fourmin`. An
-interval has a record at each end. `fourmin run --json` prints each record as it is written.
+metadata is the monotonic clock; of the two the longer time counts ([how](restarts.md#the-clock)).
+Keys that MLPerf does not know have the namespace `fourmin`. An interval has a record at each end.
+`fourmin run --json` prints each record as it is written.
 
 Written by `make docs` from `fourmin/log/keys.py`. Beside these, each optimizer logs what it reads
 from the configuration, under MLPerf's keys `opt_*`, `lars_*` and `sgd_*`.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fourmin.base.canonical import JSON
 from fourmin.base.values import number
 from fourmin.log import keys
+from fourmin.log.clocks import ClockSample, clock_samples, longest_ms
 from fourmin.log.intervals import Interval, OpenInterval, Pairing, epoch_of, time_of
 from fourmin.log.reader import EventLog
 from fourmin.log.records import MLL, MLLOG, MLP, Record
@@ -54,15 +56,6 @@ class BackwardStep:
     line: int
     key: str
     by_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class ClockSample:
-    """Both clocks as read for one record, in ms (this project's own logs)."""
-
-    line: int
-    time_ms: float
-    monotonic_ms: float
 
 
 @dataclass(frozen=True)
@@ -180,9 +173,17 @@ class Timeline:
 
     @property
     def time_to_train_ms(self) -> float | None:
-        """From the first run_start to the last run_stop, negative if the log says so."""
-        start, stop = self.run_start_ms, self.run_stop_ms
-        return None if start is None or stop is None else stop - start
+        """From the first run_start to the last run_stop, negative if the log says so.
+
+        By the longer clock where both records carry both (`longest_ms`), else by time_ms alone.
+        """
+        start, stop = self.first(keys.RUN_START), self.last(keys.RUN_STOP)
+        if start is None or stop is None or start.time_ms is None or stop.time_ms is None:
+            return None
+        timed = [one for one in self.clock_samples if start.line <= one.line <= stop.line]
+        if timed and (timed[0].line, timed[-1].line) == (start.line, stop.line):
+            return longest_ms(timed)
+        return stop.time_ms - start.time_ms
 
     @property
     def status(self) -> str | None:
@@ -227,15 +228,10 @@ class Timeline:
         """The distinct seeds, in file order."""
         return self.values(keys.SEED)
 
-    @property
+    @cached_property
     def clock_samples(self) -> tuple[ClockSample, ...]:
         """Every record that carries both clocks."""
-        return tuple(
-            ClockSample(record.line, record.time_ms, monotonic)
-            for record in self.log.records
-            if record.time_ms is not None
-            and (monotonic := number(record.metadata.get(keys.MONOTONIC_MS))) is not None
-        )
+        return clock_samples(self.log.records, self.restarts)
 
     def first_reaching(
         self, target: float, scheduled: Callable[[Evaluation], bool] | None = None

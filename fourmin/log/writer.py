@@ -28,6 +28,9 @@ from fourmin.log.keys import (
 MAX_RECORD_BYTES = 60 * 1024
 """Longest line, within what the reader accepts."""
 MAX_VALUE_DEPTH = 32
+TOGETHER_NS = 1_000_000
+MOST_READINGS = 5
+"""How long reading both clocks may take, and how often it is tried."""
 LARGEST_INTEGER = 2**53 - 1
 """Largest magnitude of an integer that every JSON reader gives back unchanged."""
 
@@ -38,9 +41,9 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 class EventLogWriter:
     """An event log open for appending. One process writes it (rank 0); threads may share it.
 
-    `wall_clock` and `monotonic` return nanoseconds and are read once a record, one after the
-    other. A new log must not exist; with `resume`, an existing one is continued, on a fresh line
-    should a killed writer have left half of one.
+    `wall_clock` and `monotonic` return nanoseconds and are read together, again where something
+    came between the two. A new log must not exist; with `resume`, an existing one is continued,
+    on a fresh line should a killed writer have left half of one.
 
     Raises `FourminError` where the file cannot be opened. The methods that log raise ValueError
     for what JSON cannot carry, and OSError where the record did not reach the file as a whole.
@@ -137,17 +140,18 @@ class EventLogWriter:
         for part in (namespace, value, *metadata.values()):
             _check(part, MAX_VALUE_DEPTH)
         caller = sys._getframe(2)  # whoever called point, start or end
+        wall, monotonic = self._read_clocks()
         text = json.dumps(
             {
                 "namespace": namespace,
-                "time_ms": self._wall_clock() // 1_000_000,
+                "time_ms": wall // 1_000_000,
                 "event_type": event_type,
                 "key": key,
                 "value": value,
                 "metadata": {
                     FILE: _relative(caller.f_code.co_filename),
                     LINENO: caller.f_lineno,
-                    MONOTONIC_MS: self._monotonic() // 1_000_000,
+                    MONOTONIC_MS: monotonic // 1_000_000,
                     **metadata,
                 },
             },
@@ -158,6 +162,15 @@ class EventLogWriter:
             raise ValueError(f"{key}: a record of {len(line)} bytes; at most {MAX_RECORD_BYTES}")
         self._write(line)
         return text
+
+    def _read_clocks(self) -> tuple[int, int]:
+        """Wall and monotonic clock of one moment, which a thread or process that is let in between
+        would tear apart."""
+        for _ in range(MOST_READINGS):
+            before, wall, after = self._monotonic(), self._wall_clock(), self._monotonic()
+            if after - before < TOGETHER_NS:
+                break
+        return wall, before
 
     def _write(self, line: bytes) -> None:
         if os.write(self._descriptor, line) != len(line):

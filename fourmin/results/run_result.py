@@ -40,7 +40,8 @@ class RunFacts:
 
     `status` is `converged` when the run ended of itself with the target reached, `not-converged`
     when it ended of itself without, `aborted` when anything else ended it. `minutes` is the time
-    from run_start to run_stop; `images_per_second` counts the images trained on against the time
+    from run_start to run_stop by the longer clock, all other times are the wall clock's;
+    `images_per_second` counts the images trained on against the time
     between epoch_start and epoch_stop, without evaluation. A field with a key beside its
     type is the value of that key's first record, unchecked.
     """

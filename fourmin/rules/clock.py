@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from operator import itemgetter
 
 from fourmin.base.values import number
 from fourmin.ledger.chain import Entry
 from fourmin.ledger.history import RunHistory
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
-from fourmin.log.reader import EventLog
+from fourmin.log.clocks import ClockSample, longest_ms
 from fourmin.log.records import Record
-from fourmin.log.timeline import ClockSample, Timeline
-from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, Problem, rule, unchecked
+from fourmin.log.timeline import Timeline
+from fourmin.rules.rule import CAMPAIGN, ERROR, RUN, WARNING, Problem, rule, unchecked
 
 APART_MS = 3_600_000
 """Between the clocks of different machines."""
 LARGEST_GAP_MS = 1000
 """From init_stop to run_start: a barrier and one write."""
-DRIFT_MS = 250
+PARTED_MS = 1000
+NOTICED_MS = 20
 DRIFT_SHARE = 0.001
-"""Wall and monotonic clock may part by DRIFT_MS and this share of the time (NTP slews half)."""
+"""Wall and monotonic clock may part by this share of the time, and by so many ms where those are
+more. NTP slews by half of that share, which reaches 20 ms only after 40 s."""
 GO_MS = 10_000
 """From the ledger's run-start to init_stop: an answer to rank 0 and a barrier."""
 SKEW_MS = 2000
@@ -63,45 +66,89 @@ def clocks_agree(run: RunView, timeline: Timeline) -> Iterator[Problem]:
     """Wall clock and monotonic clock tell the same time all through the run.
 
     What it checks
-        Every record carries both. From the first record on they advance together, within 250 ms
-        and a thousandth of the time; the monotonic clock never runs backwards. A run that was
-        restarted on another machine, or after a boot, has another monotonic clock from there on.
+        Every record carries both. From the first record on, and again from run_start, they advance
+        together: they never differ by more than a second and more than a thousandth of the time.
+        The monotonic clock never runs backwards. A run that was restarted on another machine, or
+        after a boot, has another monotonic clock from there on.
     Why it is bad
-        Whoever sets the wall clock back in the middle of a run shortens it.
+        Whoever sets the wall clock back in the middle of a run shortens it. The time to train is
+        that of the longer clock, so less than this does not help.
     Example
         Two hours by the monotonic clock, one hour by time_ms.
     How to put it right
         Run the campaign on a machine whose clock is left alone and that is not suspended.
     """
-    samples = {sample.line: sample for sample in timeline.clock_samples}
-    start = timeline.first(keys.RUN_START)
-    boot: object = None if start is None else start.metadata.get(keys.BOOT)
-    boots = {restart.line: restart.boot for restart in run.restarts}
-    bounds: dict[object, tuple[ClockSample, ClockSample]] = {}
+    read = {sample.line for sample in timeline.clock_samples}
     for record in run.body:
-        sample = samples.get(record.line)
-        if sample is None:
+        if record.line not in read:
             yield Problem(run.log_path, f"{record.key} without monotonic_ms", record.line)
             return
-        if record.line in boots:
-            # A restart that does not say where it went on is compared with nothing before it.
-            boot = boots[record.line] or f"restart in line {record.line}"
-        key = boot if isinstance(boot, str) else None
-        first, before = bounds.get(key, (sample, sample))
-        wall = sample.time_ms - first.time_ms
-        monotonic = sample.monotonic_ms - first.monotonic_ms
+    for first, before, sample in _compared(run, timeline):
         if sample.monotonic_ms < before.monotonic_ms:
-            yield Problem(run.log_path, "the monotonic clock runs backwards", record.line)
+            yield Problem(run.log_path, "the monotonic clock runs backwards", sample.line)
             return
-        if abs(wall - monotonic) > DRIFT_MS + DRIFT_SHARE * monotonic:
-            yield Problem(
-                run.log_path,
-                f"{wall:g} ms after the first record by time_ms, {monotonic:g} ms by the "
-                "monotonic clock",
-                record.line,
-            )
+        if _apart_ms(first, sample, PARTED_MS):
+            yield _told(run, first, sample)
             return
-        bounds[key] = first, sample
+
+
+@rule("CLK010", "clocks-part", WARNING, RUN)
+def clocks_part(run: RunView, timeline: Timeline) -> Iterator[Problem]:
+    """Wall clock and monotonic clock part by more than clocks do that are left alone.
+
+    What it checks
+        As clocks-agree, for more than 20 ms and more than a thousandth of the time, but less than
+        what is an error. NTP slews a clock by at most half a thousandth, however long the run.
+    Why it is bad
+        One of the clocks was set during the run. The result is the longer time.
+    Example
+        NTP set the clock back by 0.3 s: 60.0 s by the monotonic clock, 59.7 s by time_ms.
+    How to put it right
+        Nothing has to be done. Let the clock settle before the next campaign.
+    """
+    parted = [
+        (apart, first, sample)
+        for first, _, sample in _compared(run, timeline)
+        if (apart := _apart_ms(first, sample, NOTICED_MS))
+    ]
+    if parted and not any(_apart_ms(first, sample, PARTED_MS) for _, first, sample in parted):
+        yield _told(run, *max(parted, key=itemgetter(0))[1:])
+
+
+def _compared(
+    run: RunView, timeline: Timeline
+) -> Iterator[tuple[ClockSample, ClockSample, ClockSample]]:
+    """Each sample that the run wrote, after the one it is compared with and the one before it."""
+    start = timeline.first(keys.RUN_START)
+    bounds: dict[str, tuple[ClockSample, ClockSample]] = {}
+    for sample in timeline.clock_samples:
+        if run.aborted_at is not None and sample.line >= run.aborted_at:
+            return
+        first, before = bounds.get(sample.boot, (sample, sample))
+        yield first, before, sample
+        begins = start is not None and sample.line == start.line
+        bounds[sample.boot] = sample if begins else first, sample
+
+
+def _advanced(first: ClockSample, sample: ClockSample) -> tuple[float, float]:
+    """How far wall and monotonic clock have come."""
+    return sample.time_ms - first.time_ms, sample.monotonic_ms - first.monotonic_ms
+
+
+def _apart_ms(first: ClockSample, sample: ClockSample, most_ms: float) -> float:
+    """By how much the clocks have parted since `first`; 0 where it is no more than they may."""
+    wall, monotonic = _advanced(first, sample)
+    apart = abs(wall - monotonic)
+    return apart if apart > max(most_ms, DRIFT_SHARE * max(wall, monotonic)) else 0
+
+
+def _told(run: RunView, first: ClockSample, sample: ClockSample) -> Problem:
+    wall, monotonic = _advanced(first, sample)
+    return Problem(
+        run.log_path,
+        f"{wall:g} ms by time_ms since line {first.line}, {monotonic:g} ms by the monotonic clock",
+        sample.line,
+    )
 
 
 @rule("CLK003", "gap-before-start", ERROR, RUN)
@@ -227,12 +274,12 @@ def long_initialization(
 
 
 @rule("CLK006", "epoch-clock", ERROR, RUN)
-def epoch_clock(run: RunView, log: EventLog) -> Iterator[Problem]:
+def epoch_clock(run: RunView, timeline: Timeline) -> Iterator[Problem]:
     """No epoch is shorter by its events than by its own measurement.
 
     What it checks
-        epoch_stop minus epoch_start against the images of the epoch over the throughput that the
-        run measured with another clock (tracked_stats).
+        epoch_stop minus epoch_start, by the clock that says more, against the images of the epoch
+        over the throughput that the run measured with another clock (tracked_stats).
     Why it is bad
         Times that were shortened afterwards no longer fit what was measured at the time.
     Example
@@ -241,17 +288,19 @@ def epoch_clock(run: RunView, log: EventLog) -> Iterator[Problem]:
         Restore events.log from where the run was made.
     """
     images: dict[float | None, float | None] = {}
-    started: dict[float | None, float | None] = {}
+    started: dict[float | None, Record] = {}
     milliseconds: dict[float | None, float] = {}
+    samples = {sample.line: sample for sample in timeline.clock_samples}
     for record in run.body:  # also epochs that a restart trained again: their time counts
         epoch = number(record.metadata.get(keys.EPOCH_NUM))
         if record.key == keys.EPOCH_START:
-            started[epoch] = record.time_ms
+            started[epoch] = record
         elif record.key == keys.EPOCH_STOP:
             images[epoch] = number(record.metadata.get(keys.SAMPLES_COUNT))
             begun = started.get(epoch)
-            if begun is not None and record.time_ms is not None:
-                milliseconds[epoch] = record.time_ms - begun
+            ends = [samples[one.line] for one in (begun, record) if one and one.line in samples]
+            if len(ends) == 2:  # clocks-agree tells where a clock is missing
+                milliseconds[epoch] = longest_ms(ends)
         if record.key != keys.TRACKED_STATS:
             continue
         stats = record.value if isinstance(record.value, dict) else {}

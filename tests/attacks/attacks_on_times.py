@@ -43,6 +43,22 @@ def the_wall_clock_slowed(folder: Path) -> None:
     _slow(folder, "time_ms")
 
 
+@attack("campaign", "CLK002")
+def the_monotonic_clock_slowed(folder: Path) -> None:
+    _slow(folder, "monotonic_ms")
+
+
+@attack("campaign", "CLK002")
+def no_monotonic_clock_where_it_counts(folder: Path) -> None:
+    ends = ("run_start", "run_stop")
+    forge(folder, [record(key, remove="/metadata/monotonic_ms") for key in ends])
+
+
+@attack("campaign", "CLK002")
+def a_monotonic_clock_beyond_all_clocks(folder: Path) -> None:
+    forge(folder, [record("run_stop", set="/metadata/monotonic_ms", to=1e308)])
+
+
 @attack("campaign", "CLK006")
 def both_clocks_slowed(folder: Path) -> None:
     _slow(folder, "time_ms", "monotonic_ms")
@@ -205,13 +221,56 @@ def a_checkpoint_that_was_never_evaluated(root: Path) -> None:
     forge(folder, [record("checkpoint", 0, set="/metadata/epoch_num", to=3)])
 
 
-@attack("empty", "CLK007")
-def time_lost_at_a_restart_taken_out(root: Path) -> None:
-    folder = _restarted(root)
+def _without_the_lost_time(root: Path, boot: dict[str, Any], **story: Any) -> None:
+    """Run 2 without the time that its restart cost; the restart says this of its boot."""
+    folder = _restarted(root, **story)
     records = read_records(folder / RUN_2)
     at = next(i for i, r in enumerate(records) if r["key"] == "run_restart")
+    del records[at]["metadata"]["boot"]
+    records[at]["metadata"] |= boot
     for one in records[at:]:
         one["time_ms"] -= 3_500
         one["metadata"]["monotonic_ms"] -= 3_500
     write_records(folder / RUN_2, records)
+    forge(folder)
+
+
+@attack("empty", "CLK007")
+def time_lost_at_a_restart_taken_out(root: Path) -> None:
+    _without_the_lost_time(root, {"boot": "0" * 16})
+
+
+@attack("empty", "CLK007")
+def time_lost_at_a_restart_that_claims_another_boot_taken_out(root: Path) -> None:
+    _without_the_lost_time(root, {"boot": "e" * 16})
+
+
+@attack("empty", "CLK007")
+def time_lost_at_a_restart_that_knows_no_boot_taken_out(root: Path) -> None:
+    _without_the_lost_time(root, {"boot": None})
+
+
+@attack("empty", "LOG009")
+def a_restart_that_does_not_speak_of_its_boot(root: Path) -> None:
+    folder = _restarted(root)
+    forge(folder, [record("run_restart", remove="/metadata/boot")])
+
+
+@attack("campaign", "LED014", "CLK007")
+def another_boot_made_up_where_the_clock_was_set_back(folder: Path) -> None:
+    """A restart that never was, so that two monotonic clocks need not agree."""
+    records = read_records(folder / RUN_2)
+    at = [i for i, r in enumerate(records) if r["key"] == "eval_stop"][1] + 1
+    before = records[at - 1]
+    for one in records[at:]:
+        one["time_ms"] -= 900
+        one["metadata"]["monotonic_ms"] += 10**9
+    restart = {**before, "key": "run_restart", "namespace": "fourmin",
+               "event_type": "POINT_IN_TIME", "value": {"restart": 1, "epoch": 4}}  # fmt: skip
+    restart["metadata"] = {
+        **{name: before["metadata"][name] for name in ("file", "lineno")},
+        "monotonic_ms": 10**9,
+        "boot": "e" * 16,
+    }
+    write_records(folder / RUN_2, [*records[:at], restart, *records[at:]])
     forge(folder)

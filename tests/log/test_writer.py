@@ -75,11 +75,14 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, events: list[objec
 
 
 def test_event_types_caller_and_clocks(tmp_path: Path) -> None:
-    wall, steady = iter(range(10**18, 10**19, 10**9)), iter(range(5 * 10**9, 10**19, 10**9))
+    since = [0]
+    clocks = {"wall_clock": lambda: 10**18 + since[0], "monotonic": lambda: 5 * 10**9 + since[0]}
     path = tmp_path / "events.log"
-    with EventLogWriter(path, wall_clock=wall.__next__, monotonic=steady.__next__) as log:
+    with EventLogWriter(path, **clocks) as log:
         text = log.start(keys.RUN_START)
+        since[0] += 10**9
         log.end(keys.RUN_STOP, status=keys.SUCCESS)
+        since[0] += 10**9
         log.point(keys.EVAL_ACCURACY, 0.759, epoch_num=4)
     records = read_log(path, strict=True).records
     assert path.read_text().splitlines()[0] == f":::MLLOG {text}"
@@ -89,8 +92,22 @@ def test_event_types_caller_and_clocks(tmp_path: Path) -> None:
     assert [record.time_ms for record in records] == [10**12, 10**12 + 1000, 10**12 + 2000]
     assert [record.metadata["monotonic_ms"] for record in records] == [5000, 6000, 7000]
     here = [record.metadata["lineno"] for record in records]
-    assert here == list(range(here[0], here[0] + 3))  # type: ignore[arg-type]
+    assert here == list(range(here[0], here[0] + 6, 2))  # type: ignore[arg-type]
     assert records[0].metadata["file"] == "test_writer.py"
+
+
+def test_both_clocks_are_of_one_moment_where_the_machine_lets_them(tmp_path: Path) -> None:
+    ms = 10**6
+    # 30 ms pass between the two clocks; then nothing does; at last something always does.
+    steady = iter([0, 30 * ms, 31 * ms, 31 * ms, *(n * 2 * ms for n in range(20, 30))])
+    wall = iter([30 * ms, 31 * ms, *range(100 * ms, 105 * ms, ms)])
+    path = tmp_path / "events.log"
+    with EventLogWriter(path, wall_clock=wall.__next__, monotonic=steady.__next__) as log:
+        log.point("seed", 1)
+        log.point("seed", 2)
+    read = [(r.time_ms, r.metadata["monotonic_ms"]) for r in read_log(path).records]
+    assert read[0] == (31, 31)
+    assert read[1] == (104, 56)
 
 
 def test_the_clocks_are_the_wall_and_one_that_nobody_sets(tmp_path: Path) -> None:
