@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 
 from fourmin.base.values import number
 from fourmin.ledger.chain import Entry
@@ -12,8 +13,8 @@ from fourmin.ledger.history import RunHistory
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
-from fourmin.log.restarts import Restart
-from fourmin.rules.compare import same, short
+from fourmin.log.timeline import Timeline
+from fourmin.rules.compare import short
 from fourmin.rules.rule import ERROR, NOTE, RUN, Problem, rule
 
 
@@ -136,12 +137,13 @@ def _begins_with_restart(
 
 
 @rule("RUN012", "restarted-run", NOTE, RUN)
-def restarted_run(run: RunView) -> Iterator[Problem]:
+def restarted_run(run: RunView, timeline: Timeline) -> Iterator[Problem]:
     """The run was cut off and went on.
 
     What it checks
         The run_restart records in the log, and how much of the run's time was lost: from the end
-        of what counts to the restart.
+        of what counts to the restart; by the wall clock alone where the run went on in another
+        boot of a machine, or does not say in which.
     Why it is bad
         It is not. The clock ran through, so the result counts what was lost.
     Example
@@ -149,25 +151,15 @@ def restarted_run(run: RunView) -> Iterator[Problem]:
     How to put it right
         Nothing needs to be done.
     """
-    previous: Restart | None = None
+    moved = {b.line for a, b in pairwise(timeline.clock_samples) if a.boot != b.boot}
     for restart in run.restarts:
         if restart.epoch is None or restart.lost_ms is None:
             continue  # restart-point tells
         where = f"after epoch {restart.epoch}" if restart.epoch else "from the start of training"
+        by = ", by the wall clock alone" if restart.line in moved else ""
         yield Problem(
             run.log_path,
             f"restart {short(restart.number)}: it went on {where}, {restart.lost_ms / 1000:.1f} s "
-            f"were lost{_another_boot(run, previous, restart)}",
+            f"were lost{by}",
             restart.line,
         )
-        previous = restart
-
-
-def _another_boot(run: RunView, previous: Restart | None, restart: Restart) -> str:
-    """Whether only the wall clock tells how long it was, in words."""
-    if previous is not None:
-        before: object = previous.boot
-    else:
-        start = None if run.timeline is None else run.timeline.first(keys.RUN_START)
-        before = None if start is None else start.metadata.get(keys.BOOT)
-    return "" if same(before, restart.boot) else ", on another machine or after a boot"

@@ -195,14 +195,3 @@ def _handles(nvml: Any) -> Iterator[Any]:
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode()
-
-
-def boot_digest() -> str | None:
-    """A digest of this boot's identity: monotonic clocks compare only within one boot."""
-    from fourmin.base.canonical import sha256_hex
-
-    try:
-        identity = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
-    except OSError:
-        return None
-    return sha256_hex(b"fourmin-boot" + identity)[:16]
