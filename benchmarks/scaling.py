@@ -181,7 +181,8 @@ def build_steps(
         group_size=options["group_size"],
         fusion_threshold=options["fusion_threshold"],
         gradient_dtype=options["gradient_dtype"],
-        hybrid_threshold=measured["hybrid_threshold"],
+        hybrid_large=measured["hybrid_large"],
+        hybrid_threshold=measured["hybrid_thresholds"][measured["hybrid_large"]],
         tuning=tuple(measured["tuning"]),
     )
     lone = dataclasses.replace(place, rank=0, world_size=1, ranks_per_node=1)

@@ -186,7 +186,8 @@ def measure(hosts: Sequence[str], ranks: int, plan: dict[str, Any], folder: Path
     return {
         "milliseconds": times,
         "tuning": found["tuning"],
-        "hybrid_threshold": found["hybrid_threshold"],
+        "hybrid_large": found["hybrid_large"],
+        "hybrid_thresholds": found["hybrid_thresholds"],
     }
 
 

@@ -22,7 +22,8 @@ from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
 from fourmin.launch.agent import Agent, agent_environment
-from fourmin.recipe.allreduces import NAMES, check_group_size
+from fourmin.recipe.allreduces import NAMES
+from fourmin.recipe.topology import check_group_size
 from fourmin.report.charts.lines import log_chart
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version
@@ -135,7 +136,8 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
         *lines,
         "",
         f"tuned: {', '.join(result['tuning'])}",
-        f"hybrid threshold: {result['hybrid_threshold']} bytes",
+        f"hybrid: {result['hybrid_large']} from "
+        f"{result['hybrid_thresholds'][result['hybrid_large']]} bytes on",
     ]
 
 

@@ -20,7 +20,8 @@ from torch.nn import functional
 
 from fourmin.base.errors import FourminError, list_names
 from fourmin.estimate.measured import STEP_SCHEMA
-from fourmin.recipe.configuration import AUTO, FIELDS, Configuration
+from fourmin.recipe.configuration import FIELDS, Configuration
+from fourmin.recipe.fields import AUTO
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.ruleset import load_ruleset

@@ -8,6 +8,7 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.campaign.prepare import Prepared
 from fourmin.campaign.request import Existing
+from fourmin.estimate.hybrid import switching
 from fourmin.launch.registry import kind_of
 
 
@@ -36,6 +37,7 @@ def plan_json(prepared: Prepared) -> dict[str, Any]:
         "configuration": prepared.configuration.to_json(),
         "configuration_digest": prepared.configuration.digest(),
         "batch": batch_arithmetic(prepared),
+        "hybrid": switching(prepared.configuration),
         "runs": prepared.runs,
         "launcher": prepared.choice.name,
         **_started(prepared),
@@ -53,6 +55,8 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
     yield from (f"  {name} = {value}" for name, value in configuration.to_json().items())
     yield f"  (digest {configuration.digest()})\n\nbatch"
     yield from (f"  {name} = {value}" for name, value in batch_arithmetic(prepared).items())
+    if said := switching(configuration):
+        yield f"\n{said}"
     yield f"\nlauncher {prepared.choice.name}: {prepared.choice.reason}"
     started = _started(prepared)
     if "submits" in started:

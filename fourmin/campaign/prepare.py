@@ -27,11 +27,14 @@ from fourmin.campaign.requirements import (
     require,
 )
 from fourmin.datasets.staging import require_room
+from fourmin.estimate.hybrid import with_threshold
+from fourmin.estimate.profile import DEFAULT_PROFILE, load_profile
 from fourmin.launch import Choice, Launcher, choose_launcher, load_launcher, load_submitter
 from fourmin.launch.registry import kind_of
 from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.fields import is_auto
 from fourmin.recipe.presets import DEFAULT, load_preset
-from fourmin.recipe.settings import requested_changes
+from fourmin.recipe.settings import keep_statistics, requested_changes
 from fourmin.recipe.tuning import load_tuning
 from fourmin.ruleset import Benchmark, load_ruleset
 from fourmin.system.capture import capture_system
@@ -163,9 +166,16 @@ def resolve_configuration(request: Request, gpus: int | None = None) -> Configur
     Raises FourminError for an unknown preset, key or value, or a batch that does not fit.
     """
     asked, changes = _asked(request)
-    configuration = asked.resolved(
-        usable_gpus() if gpus is None else gpus, keep_workers="procs_per_node" in changes
+    configuration = keep_statistics(
+        load_preset(asked.preset),
+        asked.resolved(
+            usable_gpus() if gpus is None else gpus, keep_workers="procs_per_node" in changes
+        ),
+        changes,
     )
+    if is_auto(configuration.hybrid_threshold):
+        # Of a machine that is the same wherever the plan is made: a job makes it again.
+        configuration = with_threshold(configuration, load_profile(DEFAULT_PROFILE))
     configuration.check()
     if request.tuning:
         load_tuning(request.tuning).check_fits(

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from fourmin.base.errors import FourminError
 from fourmin.ledger.campaign import Campaign, require_campaign
-from fourmin.recipe.configuration import AUTO
+from fourmin.recipe.fields import AUTO
 from fourmin.recipe.settings import requested_changes
 from fourmin.recipe.tuning import load_tuning
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fourmin.cli import options
+from fourmin.estimate.profile import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
     from fourmin.estimate.profile import Profile
@@ -24,7 +25,7 @@ def estimate(
             metavar="NAME|FILE.toml",
             help="dgx-h100, dgx-a100, xe8545-a100, l40s, p40-100gbe, or a file of your own.",
         ),
-    ] = "dgx-h100",
+    ] = DEFAULT_PROFILE,
     precision: options.Precision = None,
     allreduce: options.Allreduce = None,
     group_size: options.GroupSize = None,
@@ -118,9 +119,10 @@ def _configuration(
     from dataclasses import replace
 
     from fourmin.base.errors import FourminError
+    from fourmin.estimate.hybrid import with_threshold
     from fourmin.recipe.allreduces import needs
     from fourmin.recipe.presets import load_preset
-    from fourmin.recipe.settings import requested_changes
+    from fourmin.recipe.settings import keep_statistics, requested_changes
     from fourmin.recipe.tuning import load_tuning
 
     changes = requested_changes(given, settings)
@@ -137,7 +139,8 @@ def _configuration(
             f"--procs-per-node {most}, or another --system-profile",
         )
     # The profile's machine decides what the preset leaves open.
-    config = config.resolved(most, keep_workers=True)
+    config = keep_statistics(base, config.resolved(most, keep_workers=True), changes)
+    config = with_threshold(config, profile)
     if config.device != "cuda":
         raise FourminError(
             "there are estimates for GPUs only", f"device is {config.device}", "--set device=cuda"

@@ -29,7 +29,7 @@ Loader = Annotated[str | None, of_field("loader")]
 Allreduce = Annotated[str | None, of_field("allreduce")]
 GroupSize = Annotated[int | None, of_field("group_size")]
 FusionThreshold = Annotated[int | None, of_field("fusion_threshold")]
-HybridThreshold = Annotated[int | None, of_field("hybrid_threshold")]
+HybridThreshold = Annotated[str | None, of_field("hybrid_threshold")]
 MaxSteps = Annotated[int | None, of_field("max_steps")]
 Tuning = Annotated[
     Path | None,

@@ -17,10 +17,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
 from fourmin.base.errors import FourminError, list_names
 from fourmin.estimate.profile import Profile
-from fourmin.recipe.allreduces import ALL_REDUCES, CANDIDATES, needs, taken
+from fourmin.recipe.allreduces import (
+    ALL_REDUCES,
+    CANDIDATES,
+    Switches,
+    hybrid_table,
+    needs,
+    taken,
+)
 
 _US = 1e-6
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -214,34 +222,35 @@ def choose(
     nbytes: int,
     grouping: Grouping,
     profile: Profile,
-    *,
-    hybrid_threshold: int = 0,
-    tuning: Sequence[str] = (),
+    by: Switches,
 ) -> tuple[str, float]:
-    """The algorithm that sums `nbytes` bytes and its seconds.
+    """The algorithm that sums `nbytes` bytes and its seconds; `by` is a configuration.
 
     `tuned` without a table takes the fastest by these models. Raises FourminError for one without
     a cost model.
     """
     table = ALL_REDUCES[allreduce].table
-    if table and needs(allreduce, "tuning") and not tuning:
+    if table and needs(allreduce, "tuning") and not by.tuning:
         known = (name for name in CANDIDATES if ALL_REDUCES[name].cost)
         times = {name: cost_of(name)(nbytes, grouping, profile) for name in known}
         best = min(times, key=lambda name: times[name])
         return best, times[best]
-    name = taken(table(hybrid_threshold, tuning), nbytes) if table else allreduce
+    name = taken(table(by), nbytes) if table else allreduce
     return name, cost_of(name)(nbytes, grouping, profile)
 
 
-def best_hybrid_threshold(sizes: Sequence[int], grouping: Grouping, profile: Profile) -> int:
-    """The threshold under which buckets of `sizes` bytes take least time together."""
-    candidates = [0, *sorted({size + 1 for size in sizes})]
+def best_hybrid_threshold(
+    sizes: Sequence[int], large: str, grouping: Grouping, profile: Profile
+) -> int:
+    """The threshold under which buckets of `sizes` bytes take least time together; it lies in the
+    middle between those that it parts.
+    """
+    rising = sorted(set(sizes))
+    candidates = [0, *(round(math.sqrt(a * b)) for a, b in pairwise(rising)), 2 * rising[-1]]
 
     def total(threshold: int) -> float:
-        return sum(
-            choose("hybrid", size, grouping, profile, hybrid_threshold=threshold)[1]
-            for size in sizes
-        )
+        table = hybrid_table(threshold, large)
+        return sum(cost_of(taken(table, size))(size, grouping, profile) for size in sizes)
 
     return min(candidates, key=total)
 

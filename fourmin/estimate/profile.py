@@ -44,6 +44,7 @@ from fourmin.base.errors import FourminError, list_names
 from fourmin.base.toml import tomllib
 
 LINK_KINDS = ("nvlink", "pcie")
+DEFAULT_PROFILE = "dgx-h100"
 NCCL_ALGORITHMS = ("ring", "tree")
 _TABLES = (
     "title", "workers_per_node", "nccl_algorithms", "inside", "between", "round", "call", "compute",

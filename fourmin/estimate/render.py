@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fourmin.base.text import how_many
 from fourmin.estimate.fitted import accuracy
+from fourmin.estimate.hybrid import switching
 from fourmin.estimate.run import Estimate
 from fourmin.estimate.timeline import StepTime
 from fourmin.estimate.validation import Compared, Validation
@@ -36,6 +37,8 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
         f"  all-reduce {config.allreduce}, {how_many(len(step.reductions), 'bucket')} in "
         f"{config.gradient_dtype}: {_algorithms(estimate)}"
     )
+    if said := switching(config):
+        yield f"  {said}"
     yield f"  compute: {step.compute.source}"
     if step.compute.derived:
         yield f"  CAREFUL: nobody measured {config.model} there; it was scaled by operations"

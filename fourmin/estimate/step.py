@@ -75,12 +75,7 @@ def reduce_buckets(config: Configuration, profile: Profile) -> tuple[Reduction, 
     reductions = []
     for bucket in fuse(load_shape(config.model), config.fusion_threshold, config.gradient_dtype):
         algorithm, seconds = choose(
-            config.allreduce,
-            bucket.nbytes,
-            grouping(config),
-            profile,
-            hybrid_threshold=config.hybrid_threshold,
-            tuning=config.tuning,
+            config.allreduce, bucket.nbytes, grouping(config), profile, config
         )
         reductions.append(Reduction(bucket.nbytes, bucket.ready, algorithm, seconds))
     return tuple(reductions)

@@ -237,8 +237,8 @@ def paper_variants(
     fused = replace(unfused, fusion_threshold=FUSED)
     half = replace(fused, precision="fp16", gradient_dtype="fp16")
     sizes = [bucket.nbytes for bucket in fuse(load_shape(model), FUSED, "fp16")]
-    threshold = best_hybrid_threshold(sizes, grouping(half), profile)
-    hybrid = replace(half, allreduce="hybrid", hybrid_threshold=threshold)
+    threshold = best_hybrid_threshold(sizes, "ring", grouping(half), profile)
+    hybrid = replace(half, allreduce="hybrid", hybrid_large="ring", hybrid_threshold=threshold)
     return {"FP32 all-reduce": unfused, "+ fusion": fused, "+ FP16": half, "+ hybrid": hybrid}
 
 

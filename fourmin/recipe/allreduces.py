@@ -1,8 +1,8 @@
 """The all-reduces: what each does, needs and costs.
 
-A new one is an entry in `ALL_REDUCES`, its module in `fourmin/training/comm` and, for estimates,
-its cost function in `fourmin/estimate`. Commands, documentation, tuning, measurements and
-estimates take their names from here.
+A new one is an entry in `ALL_REDUCES`, its stages or its module in `fourmin/training/comm`, and its
+cost function in `fourmin/estimate` for estimates. Commands, documentation, tuning, measurements
+and estimates take their names from here.
 """
 
 from __future__ import annotations
@@ -10,19 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, Protocol
 
 from fourmin.base.errors import FourminError, list_names
+from fourmin.recipe.calls import Stage, hierarchical, torus
+from fourmin.recipe.topology import Topology
 
 Table = tuple[tuple[int, str], ...]
 """(first size in bytes, all-reduce from there on), beginning at 0 and rising."""
 
-Need = Literal["group_size", "hybrid_threshold", "tuning"]
+Need = Literal["group_size", "hybrid_threshold", "hybrid_large", "tuning"]
+
+
+class Switches(Protocol):
+    """What those that choose go by; a configuration has it."""
+
+    @property
+    def hybrid_threshold(self) -> int: ...
+    @property
+    def hybrid_large(self) -> str: ...
+    @property
+    def tuning(self) -> Sequence[str]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllReduceEntry:
-    """An all-reduce: one that sums has a `module`, one that chooses among those a `table`."""
+    """An all-reduce: one that sums has `stages` or a `module`, one that chooses a `table`."""
 
     name: str
     meaning: str
@@ -31,33 +44,30 @@ class AllReduceEntry:
     """Its cost in words; the symbols are explained in docs/allreduce.md."""
     needs: tuple[Need, ...] = ()
     """Fields of the configuration that it goes by."""
+    stages: Callable[[Topology], tuple[Stage, ...]] | None = None
+    """The collectives that it is composed of."""
     module: str = ""
     """In `fourmin.training.comm`, imported when it is built; offers `build(topology, options)`."""
     tabled: bool = True
     """Whether a tuning table may name it. One that chooses is never named by a table."""
     cost: str = ""
     """MODULE.FUNCTION in `fourmin.estimate`: the seconds of n bytes; "" where nobody knows."""
-    table: Callable[[int, Sequence[str]], Table] | None = None
-    """From the configuration's `hybrid_threshold` and `tuning` to what is taken for each size."""
+    table: Callable[[Switches], Table] | None = None
+    """From fields of the configuration to what is taken for each size."""
 
 
-def hybrid_table(threshold: int, _tuning: Sequence[str] = ()) -> Table:
-    """Hierarchical below `threshold` bytes of the tensor as it is sent, the ring from there on.
+def hybrid_table(threshold: int, large: str) -> Table:
+    """Hierarchical below `threshold` bytes of the tensor as it is sent, `large` from there on.
 
-    Jia et al. 2018 choose by the size of the (fused) tensor against a parameter eta, whose value
-    they do not publish. Which side takes which follows from the cost models of the two. With p
-    ranks in m = p/k groups of k, one latency a and b seconds a byte for all links, hierarchical
-    saves 2(p - 1) - 4(k - 1) - 2(m - 1) steps and moves 4(k - 1)/k + 2(m - 1)/m - 2(p - 1)/p times
-    the tensor more, so it wins where latency matters, that is below
-
-        n* = a [2(p - 1) - 4(k - 1) - 2(m - 1)] / (b [4(k - 1)/k + 2(m - 1)/m - 2(p - 1)/p]) bytes.
-
-    For p = 1024, k = 16 that is 1860 a / (3.72 b): at 10 us a step and 10 GB/s about 50 MB. Where
-    the first bracket is not positive (few groups: p = 8, k = 4 gives 0) the ring is never slower,
-    and the threshold should be 0.
+    Jia et al. 2018 take the ring there, and choose by the size of the (fused) tensor against a
+    parameter eta, whose value they do not publish. Which side takes which follows from the cost
+    models of the two. With p ranks in m = p/k groups of k, one latency a and b seconds a byte for
+    all links, hierarchical saves 2(p - 1) - 4(k - 1) - 2(m - 1) steps and moves
+    4(k - 1)/k + 2(m - 1)/m - 2(p - 1)/p times the tensor more, so it wins where latency matters.
+    A ring of p ranks also adds p terms one after the other: see `MOST_IN_RING`.
     """
     below: Table = ((0, "hierarchical"),) if threshold else ()
-    return (*below, (threshold, "ring"))
+    return (*below, (threshold, large))
 
 
 def parse_entries(entries: Sequence[str]) -> Table:
@@ -108,10 +118,11 @@ ALL_REDUCES = {
         ),
         AllReduceEntry(
             name="hierarchical",
-            meaning="reduce to the group's master, ring of masters, broadcast (Jia et al. 2018)",
+            meaning="reduce to the group's master, all-reduce of masters, broadcast "
+            "(Jia et al. 2018)",
             formula="4(k-1) a_i + 2(m-1) a_e + 4((k-1)/k) n b_i + 2((m-1)/m) n b_e",
             needs=("group_size",),
-            module="hierarchical",
+            stages=hierarchical,
             cost="collectives.hierarchical",
         ),
         AllReduceEntry(
@@ -125,25 +136,25 @@ ALL_REDUCES = {
         AllReduceEntry(
             name="torus",
             meaning="reduce-scatter in the group, all-reduce across, all-gather",
-            formula="2 a_i + (2 log2 m - 1) a_e + 2((k-1)/k) n b_i + 2((m-1)/m)(n/k) b_e",
+            formula="2(k-1) a_i + 2(m-1) a_e + 2((k-1)/k) n b_i + 2((m-1)/m)(n/k) b_e",
             needs=("group_size",),
-            module="torus",
+            stages=torus,
             cost="collectives.torus",
         ),
         AllReduceEntry(
             name="hybrid",
-            meaning="hierarchical below `--hybrid-threshold` bytes, ring from there on "
-            "(the paper's switch)",
+            meaning="hierarchical below `--hybrid-threshold` bytes, `hybrid_large` from there on "
+            "(the paper's switch; its large side is the ring)",
             formula="of the one taken",
-            needs=("group_size", "hybrid_threshold"),
-            table=hybrid_table,
+            needs=("group_size", "hybrid_threshold", "hybrid_large"),
+            table=lambda by: hybrid_table(by.hybrid_threshold, by.hybrid_large),
         ),
         AllReduceEntry(
             name="tuned",
             meaning="by a measured table, any of those that sum for each size",
             formula="the fastest measured",
             needs=("group_size", "tuning"),
-            table=lambda _threshold, tuning: parse_entries(tuning),
+            table=lambda by: parse_entries(by.tuning),
         ),
     )
 }
@@ -152,6 +163,12 @@ ALL_REDUCES = {
 NAMES = tuple(ALL_REDUCES)
 CANDIDATES = tuple(e.name for e in ALL_REDUCES.values() if e.tabled and not e.table)
 """What a tuning table may name."""
+
+LARGE = tuple(name for name in CANDIDATES if name != "hierarchical")
+"""What `hybrid` may take for large tensors."""
+
+MOST_IN_RING = 512
+"""Ranks of a flat ring that FP16 sums well enough; see `tests/comm/test_half_precision.py`."""
 
 
 def needs(name: str, field: Need) -> bool:
@@ -162,19 +179,3 @@ def needs(name: str, field: Need) -> bool:
 def taken(table: Table, nbytes: int) -> str:
     """The all-reduce that `table` takes for `nbytes` bytes."""
     return [name for size, name in table if size <= nbytes][-1]
-
-
-def check_group_size(group_size: int, workers: int, per_node: int) -> None:
-    """Refuse groups that would tear a node in two, naming the sizes that fit; 0 is the node."""
-    whole_nodes = group_size <= workers and group_size % per_node == 0
-    if group_size >= 0 and (group_size <= per_node or whole_nodes):
-        return
-    fitting = f"1 to {workers if per_node == 1 else per_node}"
-    if workers > per_node > 1:
-        several = f"a multiple of {per_node} up to " if workers > 2 * per_node else ""
-        fitting += f", or {several}{workers}"
-    raise FourminError(
-        f"group size {group_size} does not fit {workers} workers, {per_node} on each node",
-        "a group is a part of one node or a number of whole nodes",
-        f"--group-size {fitting}; 0 stands for the node",
-    )

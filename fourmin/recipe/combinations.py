@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fourmin.base.errors import FourminError
-from fourmin.recipe.allreduces import check_group_size, needs, parse_entries
+from fourmin.recipe.allreduces import ALL_REDUCES, MOST_IN_RING, needs, parse_entries
 from fourmin.recipe.optimizers import OPTIMIZERS
+from fourmin.recipe.topology import check_group_size
 
 if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
@@ -73,6 +74,20 @@ def _gradient_dtype(config: Configuration) -> None:
         )
 
 
+def _half_precision_ring(config: Configuration) -> None:
+    entry = ALL_REDUCES[config.allreduce]
+    taken = {name for _, name in entry.table(config)} if entry.table else {config.allreduce}
+    if config.gradient_dtype != "fp16" or "ring" not in taken or config.workers <= MOST_IN_RING:
+        return
+    what = {"hybrid": "--set hybrid_large=torus", "tuned": "a table without ring"}
+    raise FourminError(
+        f"a flat ring of {config.workers} workers cannot sum gradients in fp16",
+        f"it adds {config.workers} terms one after the other, and what is lost to rounding grows "
+        f"with each; up to {MOST_IN_RING} were found to be good enough",
+        f"{what.get(config.allreduce, '--allreduce torus')}, or --set gradient_dtype=fp32",
+    )
+
+
 def _groups(config: Configuration) -> None:
     check_group_size(config.group_size, config.workers, config.procs_per_node)
 
@@ -136,4 +151,5 @@ _CHECKS = (
     _bn_span,
     _groups,
     _tuning,
+    _half_precision_ring,
 )

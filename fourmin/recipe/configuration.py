@@ -16,13 +16,10 @@ from typing import Annotated, Any
 
 from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.base.errors import FourminError, list_names
-from fourmin.recipe.allreduces import NAMES
+from fourmin.recipe.allreduces import LARGE, NAMES
 from fourmin.recipe.combinations import check_combinations
-from fourmin.recipe.fields import Field, fields_of
+from fourmin.recipe.fields import AUTO, Field, fields_of
 from fourmin.recipe.optimizers import OPTIMIZERS
-
-AUTO = "auto"
-"""What a preset writes for device, precision or decoder where the machine decides."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +165,17 @@ class Configuration:
         ),
     ] = "fp32"
     hybrid_threshold: Annotated[
-        int, Field("Size from which hybrid takes the ring.", unit="bytes", minimum=0)
+        int,
+        Field(
+            "Size from which hybrid takes its large side; auto: by a table or a cost model.",
+            unit="bytes",
+            minimum=0,
+            auto=True,
+        ),
     ] = 1 << 20
+    hybrid_large: Annotated[
+        str, Field("What hybrid takes for large tensors.", choices=LARGE, later=True)
+    ] = "ring"
     tuning: Annotated[
         tuple[str, ...],
         Field(

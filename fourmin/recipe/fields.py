@@ -17,6 +17,15 @@ from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
 
+AUTO = "auto"
+"""What a preset or an option says where the machine or a cost model decides."""
+
+
+def is_auto(value: object) -> bool:
+    """Whether a field still says AUTO, whatever its type."""
+    return value == AUTO
+
+
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$(?!\n)"
 _BOUNDS = (
     ("minimum", operator.ge, "at least"),
@@ -46,6 +55,8 @@ class Field:
     """The form of a text without choices, as a regular expression of JSON Schema."""
     later: bool = False
     """Added after the first submissions: a campaign that lacks it was run with its default."""
+    auto: bool = False
+    """Whether a number may be asked for as AUTO, which planning replaces."""
     name: str = ""
     type: Any = None
     default: Any = None
@@ -71,6 +82,8 @@ class Field:
         Raises FourminError where that would lose something.
         """
         declared = self.type
+        if self.auto and value == AUTO:
+            return value
         if isinstance(declared, types.UnionType):
             if value is None:
                 return None
@@ -90,6 +103,10 @@ class Field:
             )
         if value is None:
             return
+        if self.auto and value == AUTO:
+            raise FourminError(
+                f"{self.name}={AUTO} was not resolved", next_step=f"--set {self.name}=N"
+            )
         values = value if isinstance(value, tuple) else (value,)
         if self.items not in (None, len(values)):
             raise FourminError(f"{self.name} takes {self.items} values, not {len(values)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import typing
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
-from fourmin.recipe.configuration import FIELDS
+from fourmin.recipe.configuration import FIELDS, Configuration
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
@@ -54,12 +55,40 @@ def requested_changes(options: Mapping[str, Any], settings: Sequence[str]) -> di
 
     Raises FourminError as `parse_settings` does, and for a field that is given both ways.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {
+        name: _from_text(name, value) if isinstance(value, str) else value
+        for name, value in options.items()
+        if value is not None
+    }
     changes = parse_settings(settings)
     twice = sorted(set(given) & set(changes))
     if twice:
         raise FourminError(f"{twice[0]} is given by an option and by --set: which one?")
     return given | changes
+
+
+def keep_statistics(
+    preset: Configuration, config: Configuration, changes: Mapping[str, Any]
+) -> Configuration:
+    """`config` with as many images sharing batch statistics as in `preset`, where workers share
+    them there and `changes` does not name bn_span.
+
+    Raises FourminError where no number of workers takes so many images in a pass.
+    """
+    parts = config.workers * config.gradient_accumulation_steps
+    if preset.bn_span == 1 or "bn_span" in changes or config.global_batch_size % parts:
+        return config
+    shared, images = preset.bn_span * preset.local_batch_size, config.local_batch_size
+    if images and shared % images == 0:
+        return dataclasses.replace(config, bn_span=shared // images)
+    passes, rest = divmod(config.global_batch_size, config.workers * shared)
+    fewer = f"--set gradient_accumulation_steps={passes} for {shared} in a pass; or "
+    raise FourminError(
+        f"{config.workers} workers cannot keep the {shared} images that share batch statistics in "
+        f"preset {preset.preset}",
+        f"each takes {images} in a pass, and {shared} is no multiple of that",
+        f"{'' if rest or not passes else fewer}--set bn_span=N to share those of N workers",
+    )
 
 
 def _from_text(name: str, text: str) -> Any:

@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.recipe.allreduces import CANDIDATES, hybrid_table, needs, parse_entries, taken
+from fourmin.recipe.allreduces import (
+    CANDIDATES,
+    LARGE,
+    hybrid_table,
+    needs,
+    parse_entries,
+    taken,
+)
+from fourmin.recipe.fields import AUTO
+
+WELL_SWITCHED = 1.05
 
 Measured = Mapping[int, Mapping[str, float]]
 """Time by algorithm, by size in bytes; any unit, the same for all."""
@@ -27,8 +37,10 @@ class Tuning:
     """What a file of `fourmin bench allreduce` says that a run can use."""
 
     entries: tuple[str, ...]
-    hybrid_threshold: int
-    """Bytes from which on the ring is faster than hierarchical."""
+    hybrid_large: str
+    """The large side with which `hybrid` loses least."""
+    hybrid_thresholds: Mapping[str, int]
+    """Bytes from which on each large side is faster than hierarchical."""
     workers: int
     workers_per_node: int
     group_size: int
@@ -40,7 +52,9 @@ class Tuning:
         follows = {"allreduce": "tuned", "group_size": self.group_size, **given}
         follows["tuning"] = self.entries
         if needs(follows["allreduce"], "hybrid_threshold"):
-            follows.setdefault("hybrid_threshold", self.hybrid_threshold)
+            large = follows.setdefault("hybrid_large", self.hybrid_large)
+            if follows.get("hybrid_threshold", AUTO) == AUTO and large in self.hybrid_thresholds:
+                follows["hybrid_threshold"] = self.hybrid_thresholds[large]
         return follows
 
     def check_fits(self, path: Path, run: Mapping[str, Any]) -> None:
@@ -74,21 +88,30 @@ def fastest_table(measured: Measured) -> tuple[str, ...]:
     return tuple(entries)
 
 
-def hybrid_threshold(measured: Measured) -> int:
-    """The threshold of `hybrid` that loses least against the faster of its two at each size.
+def hybrid_thresholds(measured: Measured) -> dict[str, int]:
+    """For each large side of `hybrid` the threshold that loses least against the faster of its two
+    sides at each size; the side to be taken first.
 
     What counts is the largest factor by which it is slower, and among equal ones their product.
+    Sides whose factor is at most `WELL_SWITCHED` are equal; of them the fastest over all sizes is
+    taken.
     """
     sizes = sorted(measured)
-    both = [name for _, name in hybrid_table(1)]
-    ceilings = [0, *(math.ceil(math.sqrt(a * b)) for a, b in pairwise(sizes))]
+    ceilings = [0, *(math.ceil(math.sqrt(a * b)) for a, b in pairwise(sizes)), 2 * sizes[-1]]
 
-    def loss(threshold: int) -> tuple[float, float]:
-        table = hybrid_table(threshold)
+    def loss(large: str, threshold: int) -> tuple[float, float]:
+        both, table = ("hierarchical", large), hybrid_table(threshold, large)
         factors = [measured[s][taken(table, s)] / min(measured[s][n] for n in both) for s in sizes]
         return max(factors), math.prod(factors)
 
-    return min([*ceilings, 2 * sizes[-1]], key=loss)
+    def rank(large: str) -> tuple[float, float]:
+        table = hybrid_table(best[large], large)
+        times = math.prod(measured[s][taken(table, s)] for s in sizes)
+        return max(WELL_SWITCHED, loss(large, best[large])[0]), times
+
+    known = [name for name in LARGE if all(name in times for times in measured.values())]
+    best = {large: min(ceilings, key=lambda at: loss(large, at)) for large in known}
+    return {large: best[large] for large in sorted(known, key=rank)}
 
 
 def load_tuning(path: Path) -> Tuning:
@@ -105,13 +128,16 @@ def load_tuning(path: Path) -> Tuning:
     try:
         tuning = Tuning(
             entries=tuple(str(entry) for entry in content["tuning"]),
-            hybrid_threshold=int(content["hybrid_threshold"]),
+            hybrid_large=str(content["hybrid_large"]),
+            hybrid_thresholds={
+                str(name): int(size) for name, size in content["hybrid_thresholds"].items()
+            },
             workers=int(content["workers"]),
             workers_per_node=int(content["workers_per_node"]),
             group_size=int(content["group_size"]),
             device=str(content["device"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise FourminError(
             f"{path} is no tuning file", f"missing or wrong: {error}", _MEASURE
         ) from (None)

@@ -10,7 +10,8 @@ from fourmin.base.errors import FourminError
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
 from fourmin.log.timeline import Timeline
-from fourmin.recipe.configuration import AUTO, Configuration
+from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.fields import AUTO
 from fourmin.recipe.optimizers import OPTIMIZERS, OptimizerEntry
 from fourmin.recipe.settings import parse_settings
 from fourmin.results.plan import Plan

@@ -100,7 +100,8 @@ def found(workers: int = 4) -> dict[str, Any]:
         "backend": "gloo",
         "dtype": "float32",
         "tuning": ["0:torus", "2000000:ring"],
-        "hybrid_threshold": 0,
+        "hybrid_large": "torus",
+        "hybrid_thresholds": {"torus": 0},
         "rows": rows,
     }
 

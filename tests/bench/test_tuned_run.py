@@ -16,7 +16,8 @@ def test_a_run_takes_the_table_and_logs_what_it_did(tmp_path: Path) -> None:
         json.dumps(
             {
                 "tuning": ["0:torus", "100000:halving-doubling"],
-                "hybrid_threshold": 0,
+                "hybrid_large": "torus",
+                "hybrid_thresholds": {"torus": 0},
                 "workers": 2,
                 "workers_per_node": 2,
                 "group_size": 0,

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from fourmin.base.errors import FourminError
 from fourmin.campaign.prepare import resolve_configuration
 from fourmin.campaign.request import Request
-from fourmin.recipe.allreduces import CANDIDATES, parse_entries
-from fourmin.recipe.tuning import fastest_table, hybrid_threshold, load_tuning
+from fourmin.recipe.allreduces import CANDIDATES, LARGE, parse_entries
+from fourmin.recipe.tuning import fastest_table, hybrid_thresholds, load_tuning
 
 MEASURED = st.dictionaries(
     st.integers(1, 1 << 30),
@@ -45,15 +45,27 @@ def test_the_table_takes_the_fastest_at_every_measured_size(
 def test_no_threshold_of_hybrid_is_better_in_the_worst_case(
     measured: dict[int, dict[str, float]],
 ) -> None:
-    def worst(threshold: int) -> float:
+    def worst(large: str, threshold: int) -> float:
         return max(
-            times["hierarchical" if size < threshold else "ring"]
-            / min(times["hierarchical"], times["ring"])
+            times["hierarchical" if size < threshold else large]
+            / min(times["hierarchical"], times[large])
             for size, times in measured.items()
         )
 
-    best = min(worst(threshold) for threshold in [0, *(size + 1 for size in measured)])
-    assert worst(hybrid_threshold(measured)) == pytest.approx(best)
+    found = hybrid_thresholds(measured)
+    assert set(found) == set(LARGE)
+    for large, threshold in found.items():
+        best = min(worst(large, at) for at in [0, *(size + 1 for size in measured)])
+        assert worst(large, threshold) == pytest.approx(best)
+    # The side that is taken switches as well as any, where that matters.
+    least = min(worst(large, at) for large, at in found.items())
+    assert worst(*next(iter(found.items()))) <= max(1.05, least) * (1 + 1e-9)
+
+
+def test_of_sides_that_switch_well_the_fastest_is_taken() -> None:
+    times = {"hierarchical": 1.0, "native": 9.0, "ring": 3.0, "torus": 2.0, "halving-doubling": 4.0}
+    measured = {1 << 10: times, 1 << 20: {**times, "hierarchical": 5.0}}
+    assert next(iter(hybrid_thresholds(measured).items())) == ("torus", 1 << 15)
 
 
 def test_between_two_sizes_the_change_lies_at_their_geometric_mean() -> None:
@@ -92,7 +104,8 @@ def test_any_text_is_parsed_or_refused(entries: list[str]) -> None:
 
 FILE: dict[str, Any] = {
     "tuning": ["0:torus", "65536:halving-doubling"],
-    "hybrid_threshold": 4096,
+    "hybrid_large": "torus",
+    "hybrid_thresholds": {"torus": 4096, "ring": 8192},
     "workers": 2,
     "workers_per_node": 2,
     "group_size": 0,
@@ -127,7 +140,11 @@ def test_a_file_enters_the_configuration_and_its_digest(tmp_path: Path) -> None:
 def test_hybrid_takes_the_threshold_of_the_file_unless_one_is_given(tmp_path: Path) -> None:
     path = written(tmp_path)
     taken = resolve_configuration(request(path, allreduce="hybrid"))
-    assert (taken.allreduce, taken.hybrid_threshold) == ("hybrid", 4096)
+    assert (taken.hybrid_large, taken.hybrid_threshold) == ("torus", 4096)
+    asked = resolve_configuration(request(path, allreduce="hybrid", hybrid_threshold="auto"))
+    assert asked == taken
+    ring = resolve_configuration(request(path, allreduce="hybrid", hybrid_large="ring"))
+    assert (ring.hybrid_large, ring.hybrid_threshold) == ("ring", 8192)
     given = resolve_configuration(request(path, allreduce="hybrid", hybrid_threshold=7))
     assert given.hybrid_threshold == 7
 
@@ -177,6 +194,7 @@ def test_a_group_that_tears_nodes_is_refused_before_registration() -> None:
         ("{}", "no tuning file"),
         (json.dumps({**FILE, "tuning": ["5:ring"]}), "no algorithm for every size"),
         (json.dumps({**FILE, "workers": "many"}), "no tuning file"),
+        (json.dumps({**FILE, "hybrid_thresholds": 4096}), "no tuning file"),
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, text: str, message: str) -> None:

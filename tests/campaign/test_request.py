@@ -70,7 +70,8 @@ def test_a_tuning_table_that_the_campaign_does_not_have_is_refused(
 ) -> None:
     table = tmp_path / "tuning.json"
     table.write_text(json.dumps({
-        "tuning": ["0:torus"], "hybrid_threshold": 1, "workers": 2, "workers_per_node": 2,
+        "tuning": ["0:torus"], "hybrid_large": "ring", "hybrid_thresholds": {},
+        "workers": 2, "workers_per_node": 2,
         "group_size": 0, "device": "cpu",
     }))  # fmt: skip
     with pytest.raises(FourminError, match="otherwise than --tuning"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 
@@ -14,6 +15,10 @@ from fourmin.campaign import requirements
 from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import prepare, resolve_configuration
 from fourmin.campaign.request import New, Request
+from fourmin.estimate.collectives import cost_of
+from fourmin.estimate.hybrid import bucket_sizes, switching
+from fourmin.estimate.profile import DEFAULT_PROFILE, load_profile
+from fourmin.estimate.step import grouping
 
 
 def gpus(monkeypatch, count):
@@ -83,6 +88,91 @@ def test_what_is_suggested_for_one_node_is_the_same_training(no_gpu, monkeypatch
     assert one_node.global_batch_size == paper.global_batch_size
     shared = paper.bn_span * paper.local_batch_size
     assert one_node.bn_span * one_node.local_batch_size == shared == 128
+
+
+@pytest.mark.parametrize(
+    ("nodes", "settings", "span"),
+    [
+        (256, (), 4),
+        (128, (), 2),
+        (64, (), 1),
+        (128, ("gradient_accumulation_steps=4",), 8),
+        (8, ("gradient_accumulation_steps=8",), 1),
+        (128, ("bn_span=4",), 4),
+    ],
+)
+def test_128_images_share_batch_statistics_on_any_number_of_nodes(nodes, settings, span):
+    found = resolve_configuration(Request("resnet50-64k", {"nodes": nodes}, settings))
+    assert found.bn_span == span
+    if "bn_span=4" not in settings:
+        assert found.bn_span * found.local_batch_size == 128
+
+
+def test_more_images_in_a_pass_than_share_statistics_are_refused():
+    with pytest.raises(FourminError) as caught:
+        resolve_configuration(Request("resnet50-64k", {"nodes": 32}))
+    assert caught.value.what.startswith("256 workers cannot keep the 128 images")
+    assert "each takes 256 in a pass" in caught.value.why
+    assert "--set gradient_accumulation_steps=2 for 128 in a pass" in caught.value.next_step
+    assert "--set bn_span=N" in caught.value.next_step
+    settings = ("gradient_accumulation_steps=2",)
+    assert resolve_configuration(Request("resnet50-64k", {"nodes": 32}, settings)).bn_span == 1
+
+
+@pytest.mark.parametrize(
+    ("allreduce", "settings", "named"),
+    [
+        ("ring", (), "--allreduce torus"),
+        ("hybrid", ("hybrid_large=ring",), "--set hybrid_large=torus"),
+        ("tuned", ('tuning=["0:torus", "1000:ring"]',), "a table without ring"),
+    ],
+)
+def test_a_flat_ring_in_fp16_is_for_at_most_512_workers(allreduce, settings, named):
+    def request(nodes, *more):
+        return Request("resnet50-64k", {"nodes": nodes, "allreduce": allreduce}, settings + more)
+
+    with pytest.raises(FourminError) as caught:
+        resolve_configuration(request(128))
+    assert caught.value.exit_code == 2
+    assert "a flat ring of 1024 workers" in caught.value.what
+    assert "up to 512" in caught.value.why
+    assert named in caught.value.next_step
+    assert resolve_configuration(request(64)).workers == 512
+    assert resolve_configuration(request(128, "gradient_dtype=fp32")).workers == 1024
+
+
+def test_a_threshold_left_to_the_model_is_a_number_in_the_plan():
+    options = {"hybrid_threshold": "auto", "hybrid_large": "ring"}
+    found = resolve_configuration(Request("resnet50-64k", {**options, "nodes": 64}))
+    assert isinstance(found.hybrid_threshold, int)
+    by_hand = {
+        at: sum(
+            cost_of("hierarchical" if size < at else "ring")(
+                size, grouping(found), load_profile(DEFAULT_PROFILE)
+            )
+            for size in bucket_sizes(found)
+        )
+        for at in (0, 1 << 20, 1 << 40, found.hybrid_threshold)
+    }
+    assert by_hand[found.hybrid_threshold] == min(by_hand.values())
+    with pytest.raises(FourminError, match="hybrid_threshold='often' is not of type int"):
+        resolve_configuration(Request("resnet50-64k", {"hybrid_threshold": "often"}))
+
+
+@pytest.mark.parametrize(
+    ("threshold", "words"),
+    [
+        ("1048576", "hybrid takes torus for 3 buckets and hierarchical for 1 bucket"),
+        ("67108864", "hybrid does not switch: it takes hierarchical for 4 buckets"),
+        ("0", "hybrid does not switch: it takes torus for 4 buckets"),
+    ],
+)
+def test_the_plan_says_where_hybrid_switches(threshold, words):
+    found = resolve_configuration(
+        Request("resnet50-64k", {"hybrid_threshold": threshold, "nodes": 256})
+    )
+    assert switching(found).startswith(words)
+    assert switching(dataclasses.replace(found, allreduce="torus")) == ""
 
 
 def test_a_launcher_that_reaches_other_nodes_is_not_refused(no_gpu, installed, tmp_path):

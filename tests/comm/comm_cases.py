@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import threading
 import time
+from collections import Counter
+from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -14,12 +18,14 @@ from torch import Tensor, nn
 from fourmin.base.errors import FourminError
 from fourmin.log import keys
 from fourmin.log.writer import SilentLog
+from fourmin.recipe.topology import Topology
+from fourmin.training.comm import composed
 from fourmin.training.comm.agreement import (
     assert_known_sum,
     assert_same_on_all_ranks,
     tensor_digest,
 )
-from fourmin.training.comm.base import AllReduce, Topology, build_all_reduce
+from fourmin.training.comm.base import AllReduce, build_all_reduce
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.measure import MeasurePlan, measure
 from fourmin.training.comm.process_group import WorkerPlace
@@ -137,6 +143,51 @@ def sums(
                 }
             )
     return rows
+
+
+COLLECTIVES = ("reduce", "broadcast", "all_reduce")
+SHARED_OUT = {"reduce_scatter": "_scatter", "all_gather": "_gather"}
+
+
+def counted(
+    rank: int, size: int, name: str, numel: int, group_size: int, pipeline_bytes: int
+) -> dict[str, int]:
+    """How often one all-reduce calls each collective of torch."""
+    chosen = algorithm(name, rank, size, group_size, pipeline_bytes=pipeline_bytes)
+    counts: Counter[str] = Counter()
+
+    def counting(kind: str, call: Any) -> Any:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            counts[kind] += 1
+            return call(*arguments, **options)
+
+        return counted
+
+    with ExitStack() as stack:
+        places = [(dist, kind, kind) for kind in COLLECTIVES]
+        places += [(composed, attribute, kind) for kind, attribute in SHARED_OUT.items()]
+        for module, attribute, kind in places:
+            wrapped = counting(kind, getattr(module, attribute))
+            stack.enter_context(patch.object(module, attribute, wrapped))
+        chosen.all_reduce(torch.ones(numel))
+    return dict(counts)
+
+
+def delayed_steps(
+    rank: int, size: int, name: str, steps: int, group_size: int, seed: int = 0
+) -> str:
+    """Steps of several all-reduces, each rank late by its own random times; "" if all are right."""
+    chosen = algorithm(name, rank, size, group_size, pipeline_bytes=1 << 12)
+    alike, own = random.Random(seed), random.Random(1000 * seed + rank)
+    for step in range(steps):
+        for numel in alike.choices([1, 7, 63, 1000, 4097, 20_000], k=2):
+            if own.random() < 0.3:
+                time.sleep(own.expovariate(2000.0))
+            tensor = torch.full((numel,), float(rank + 1))
+            chosen.all_reduce(tensor)
+            if not bool((tensor == size * (size + 1) // 2).all()):
+                return f"step {step}: {numel} elements are wrong"
+    return ""
 
 
 def measured(rank: int, size: int, names: list[str], sizes: list[int]) -> Any:

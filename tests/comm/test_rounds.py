@@ -11,11 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fourmin.training.comm.base import Topology
+from fourmin.recipe.topology import Topology
 from fourmin.training.comm.halving_doubling import HalvingDoublingAllReduce
 from fourmin.training.comm.ring import RingAllReduce
 from fourmin.training.comm.rounds import MOST_PIECES, Message, Rounds, Scratch, pieces
-from fourmin.training.comm.torus import TorusAllReduce
 
 
 def simulate(algorithms: list[object], numel: int) -> tuple[list[Tensor], Counter, int]:
@@ -62,38 +61,37 @@ def across(sent: Counter, ranks_per_node: int) -> int:
     )
 
 
-def on(world: int, node: int, group: int, make: object) -> list[object]:
-    return [make(Topology.build(rank, world, node, group), 1 << 20) for rank in range(world)]
+def on(world: int, node: int, group: int) -> list[object]:
+    return [
+        HalvingDoublingAllReduce(Topology.build(rank, world, node, group), 1 << 20)
+        for rank in range(world)
+    ]
 
 
 @settings(deadline=None, max_examples=400)
-@example(numel=1, nodes=8, node=1, group=0, make=HalvingDoublingAllReduce)
+@example(numel=1, nodes=8, node=1, group=0)
 @given(
     numel=st.integers(0, 40),
     nodes=st.integers(1, 5),
     node=st.integers(1, 6),
     group=st.integers(0, 6),
-    make=st.sampled_from([HalvingDoublingAllReduce, TorusAllReduce]),
 )
-def test_any_grid_of_ranks_sums_in_step(
-    numel: int, nodes: int, node: int, group: int, make: object
-) -> None:
+def test_any_grid_of_ranks_sums_in_step(numel: int, nodes: int, node: int, group: int) -> None:
     world = nodes * node
-    tensors, _, _ = simulate(on(world, node, min(group, node), make), numel)
+    tensors, _, _ = simulate(on(world, node, min(group, node)), numel)
     exact = torch.full((numel,), float((1 << world) - 1), dtype=torch.float64)
     assert all(torch.equal(tensor, exact) for tensor in tensors)
 
 
-@pytest.mark.parametrize("make", [HalvingDoublingAllReduce, TorusAllReduce])
-def test_two_hosts_exchange_the_tensor_once_in_each_direction(make: object) -> None:
-    _, sent, _ = simulate(on(8, 4, 0, make), 1600)
+def test_two_hosts_exchange_the_tensor_once_in_each_direction() -> None:
+    _, sent, _ = simulate(on(8, 4, 0), 1600)
     assert across(sent, 4) == 1600
     ring = [RingAllReduce(range(8), rank) for rank in range(8)]
     assert across(simulate(ring, 1600)[1], 4) == 2 * 1600 * 7 // 8
 
 
 def test_the_largest_messages_go_to_the_nearest_ranks() -> None:
-    _, sent, _ = simulate(on(16, 4, 0, HalvingDoublingAllReduce), 1600)
+    _, sent, _ = simulate(on(16, 4, 0), 1600)
     # There and back: halves at distance 1, quarters at 2; then eighths of what is left, n/4.
     assert sent[0, 1] == 2 * 800
     assert sent[0, 2] == 2 * 400
@@ -102,22 +100,20 @@ def test_the_largest_messages_go_to_the_nearest_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "world", "node", "rounds"),
+    ("world", "node", "rounds"),
     [
-        (HalvingDoublingAllReduce, 8, 4, 2 + 1 + 2),
-        (HalvingDoublingAllReduce, 8, 8, 2 * 3 - 1),
-        (HalvingDoublingAllReduce, 6, 3, 1 + 1 + 1 + 1 + 1),
-        (HalvingDoublingAllReduce, 12, 4, 2 + (1 + 1 + 1) + 2),
-        (TorusAllReduce, 8, 4, 3),
-        (TorusAllReduce, 12, 4, 1 + 2 * 2 + 1),
+        (8, 4, 2 + 1 + 2),
+        (8, 8, 2 * 3 - 1),
+        (6, 3, 1 + 1 + 1 + 1 + 1),
+        (12, 4, 2 + (1 + 1 + 1) + 2),
     ],
 )
-def test_rounds(make: object, world: int, node: int, rounds: int) -> None:
-    assert simulate(on(world, node, 0, make), 64)[2] == rounds
+def test_rounds(world: int, node: int, rounds: int) -> None:
+    assert simulate(on(world, node, 0), 64)[2] == rounds
 
 
 def test_surplus_ranks_fold_inside_their_host() -> None:
-    _, sent, _ = simulate(on(6, 3, 0, HalvingDoublingAllReduce), 100)
+    _, sent, _ = simulate(on(6, 3, 0), 100)
     assert sent[2, 0] == sent[0, 2] == 100
     assert sent[5, 3] == sent[3, 5] == 100
     assert across(sent, 3) == 100

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from fourmin.base.errors import FourminError
 from fourmin.recipe.allreduces import NAMES
-from fourmin.training.comm.base import BySize, Topology, build_all_reduce
+from fourmin.recipe.topology import Topology
+from fourmin.training.comm.base import BySize, build_all_reduce
 
 
 def test_group_size_zero_is_the_node() -> None:

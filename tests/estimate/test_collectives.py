@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -37,6 +37,15 @@ P40 = replace(
     nccl_algorithms=("ring",),
 )
 N = 1e6
+
+
+@dataclass(frozen=True)
+class Switched:
+    hybrid_threshold: int = 0
+    hybrid_large: str = "ring"
+    tuning: tuple[str, ...] = ()
+
+
 WORLD = Grouping(64, 8, 8)
 
 
@@ -114,7 +123,7 @@ def test_native_takes_the_tree_where_hops_count() -> None:
 def test_more_bytes_and_more_ranks_never_take_less(name: str, profile: Profile) -> None:
     def seconds(nbytes: int, ranks: int) -> float:
         grouping = Grouping(ranks, min(8, ranks), min(8, ranks))
-        return choose(name, nbytes, grouping, profile, hybrid_threshold=1 << 20)[1]
+        return choose(name, nbytes, grouping, profile, Switched(1 << 20))[1]
 
     for ranks in (2, 8, 16, 48, 64, 2048):
         # The hybrid may well take less where it changes its algorithm.
@@ -126,27 +135,29 @@ def test_more_bytes_and_more_ranks_never_take_less(name: str, profile: Profile) 
 @pytest.mark.parametrize("name", MODELLED)
 def test_one_rank_sends_nothing(name: str) -> None:
     for profile in (MEASURED, P40):
-        assert choose(name, 1 << 20, Grouping(1, 1, 1), profile)[1] == 0.0
+        assert choose(name, 1 << 20, Grouping(1, 1, 1), profile, Switched())[1] == 0.0
 
 
 def test_hybrid_and_tuned_choose_by_size() -> None:
-    names = [choose("hybrid", size, WORLD, MEASURED, hybrid_threshold=100)[0] for size in (99, 100)]
+    names = [choose("hybrid", size, WORLD, MEASURED, Switched(100))[0] for size in (99, 100)]
     assert names == ["hierarchical", "ring"]
     table = ("0:torus", "100:native")
-    names = [choose("tuned", size, WORLD, MEASURED, tuning=table)[0] for size in (99, 100)]
+    names = [
+        choose("tuned", size, WORLD, MEASURED, Switched(tuning=table))[0] for size in (99, 100)
+    ]
     assert names == ["torus", "native"]
     for size in (1, 1 << 14, 1 << 28):
-        best = choose("tuned", size, WORLD, P40)[1]
+        best = choose("tuned", size, WORLD, P40, Switched())[1]
         others = ("native", "ring", "hierarchical", "halving-doubling", "torus")
-        assert best == min(choose(name, size, WORLD, P40)[1] for name in others)
+        assert best == min(choose(name, size, WORLD, P40, Switched())[1] for name in others)
 
 
 def test_the_best_hybrid_threshold_is_no_worse_than_either_side() -> None:
     sizes = [1 << power for power in range(10, 25)]
     world = Grouping(1024, 8, 8)
-    threshold = best_hybrid_threshold(sizes, world, P40)
+    threshold = best_hybrid_threshold(sizes, "ring", world, P40)
 
     def total(at: int) -> float:
-        return sum(choose("hybrid", s, world, P40, hybrid_threshold=at)[1] for s in sizes)
+        return sum(choose("hybrid", s, world, P40, Switched(at))[1] for s in sizes)
 
     assert total(threshold) < min(total(0), total(1 << 40))

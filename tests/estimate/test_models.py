@@ -32,7 +32,8 @@ def test_operations_are_those_of_the_forward_pass(name: str) -> None:
 def test_buckets_are_those_of_the_reducer(name: str, threshold: int, gradient_dtype: str) -> None:
     import torch
 
-    from fourmin.training.comm.base import Topology, build_all_reduce
+    from fourmin.recipe.topology import Topology
+    from fourmin.training.comm.base import build_all_reduce
     from fourmin.training.comm.fusion import GradientReducer
 
     model = build_model(name, num_classes=shapes.SIZES[name][1], bn_momentum=0.1, bn_epsilon=1e-5)

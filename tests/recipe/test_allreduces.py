@@ -14,21 +14,26 @@ from fourmin.estimate.collectives import MODELLED, cost_of
 from fourmin.recipe.allreduces import (
     ALL_REDUCES,
     CANDIDATES,
+    LARGE,
     NAMES,
     AllReduceEntry,
-    check_group_size,
     hybrid_table,
     needs,
     taken,
 )
 from fourmin.recipe.configuration import FIELDS
 from fourmin.recipe.presets import load_preset
-from fourmin.training.comm.base import Topology
+from fourmin.recipe.topology import Topology, check_group_size
+
+
+class Switched:
+    hybrid_threshold, hybrid_large, tuning = 1000, "torus", ("0:torus", "7:ring")
 
 
 @pytest.mark.parametrize("entry", ALL_REDUCES.values(), ids=lambda entry: entry.name)
 def test_an_entry_names_what_exists(entry: AllReduceEntry) -> None:
-    assert bool(entry.module) != bool(entry.table), "one that sums, or one that chooses"
+    kinds = [entry.module, entry.stages, entry.table]
+    assert sum(map(bool, kinds)) == 1, "one that sums, or one that chooses"
     assert set(entry.needs) <= set(FIELDS)
     assert entry.meaning
     assert entry.formula
@@ -37,7 +42,7 @@ def test_an_entry_names_what_exists(entry: AllReduceEntry) -> None:
     if entry.cost:
         assert callable(cost_of(entry.name))
     if entry.table:
-        taken_by_it = {name for _, name in entry.table(1000, ("0:torus", "7:ring"))}
+        taken_by_it = {name for _, name in entry.table(Switched())}
         assert taken_by_it <= set(CANDIDATES)
 
 
@@ -58,10 +63,12 @@ def test_one_without_a_cost_model_is_refused_with_what_to_do(
     assert "torus" in caught.value.next_step
 
 
-@given(st.integers(0, 100), st.integers(0, 200))
-def test_hybrid_is_hierarchical_below_its_threshold(threshold: int, nbytes: int) -> None:
-    expected = "hierarchical" if nbytes < threshold else "ring"
-    assert taken(hybrid_table(threshold), nbytes) == expected
+@given(st.integers(0, 100), st.integers(0, 200), st.sampled_from(LARGE))
+def test_hybrid_is_hierarchical_below_its_threshold(
+    threshold: int, nbytes: int, large: str
+) -> None:
+    expected = "hierarchical" if nbytes < threshold else large
+    assert taken(hybrid_table(threshold, large), nbytes) == expected
 
 
 def test_what_is_not_known_needs_nothing() -> None:

@@ -24,7 +24,8 @@ MODULE = '''\
 import torch.distributed as dist
 from torch import Tensor
 
-from fourmin.training.comm.base import AllReduceOptions, Topology, require_flat
+from fourmin.training.comm.base import AllReduceOptions, require_flat
+from fourmin.recipe.topology import Topology
 
 
 class StarAllReduce:
@@ -133,7 +134,8 @@ def test_a_measurement_has_it(star: TreeCopy) -> None:
 def test_a_table_that_names_it_is_followed(star: TreeCopy) -> None:
     table = {
         "tuning": ["0:star", "100000:torus"],
-        "hybrid_threshold": 0,
+        "hybrid_large": "torus",
+        "hybrid_thresholds": {"torus": 0},
         "workers": 2,
         "workers_per_node": 2,
         "group_size": 0,

@@ -93,10 +93,12 @@ def alexnet_64k() -> Configuration:
     """AlexNet with batch normalization, batch 65,536 on 1,024 GPUs: the batch of Jia et al. 2018.
 
     From Jia et al. 2018 (arXiv 1807.11205): the batch, 64 images on each of 1,024 GPUs, 95
-    epochs (58.7% top-1), FP16 with FP32 master weights, no weight decay on biases and batch
-    normalization, batch normalization after pool5, tensor fusion, and the hybrid all-reduce with
-    groups of one node. The paper publishes no learning rate, warmup, momentum or weight decay,
-    and neither the fusion nor the hybrid threshold.
+    epochs (58.7% top-1), FP16 with FP32 master weights, gradients sent in FP16, no weight decay on
+    biases and batch normalization, batch normalization after pool5, tensor fusion, and the hybrid
+    all-reduce with groups of one node. The paper publishes no learning rate, warmup, momentum or
+    weight decay, and neither the fusion nor the hybrid threshold.
+
+    Differs from the source: large tensors take the torus, as in `resnet50-64k`.
 
     So this extends NVCaffe's 32K recipe, `alexnet-32k`, to twice its batch, unchanged but for
     the length: learning rate 32, a quadratic ramp over 10 epochs, decay over all 95. Nobody is
@@ -117,5 +119,7 @@ def alexnet_64k() -> Configuration:
         max_epochs=95,
         eval_offset=3,
         allreduce="hybrid",
+        hybrid_large="torus",
+        gradient_dtype="fp16",
         hybrid_threshold=HYBRID_THRESHOLD,
     )

@@ -12,12 +12,10 @@ ResNet-50's 102 MB make three buckets and a tail. Each bucket costs a pause in t
 and rounds on the network, whatever its size (measured on two GPUs: benchmarks/README.md).
 """
 
-HYBRID_THRESHOLD = 64 << 20
-"""Bytes from which the hybrid all-reduce of the presets after Jia et al. 2018 takes a ring.
+HYBRID_THRESHOLD = 1 << 20
+"""Bytes from which the hybrid all-reduce of the presets after Jia et al. 2018 takes the torus.
 
 The paper switches by the size of a tensor and does not publish its eta; here the size is that of
-a fused buffer, since that is what is sent. Below the fusion threshold it would be no switch: every
-full buffer would take the ring, 4,094 rounds on 2,048 workers. With this the buffers of
-convolutions (at most 32 MiB and one more layer) go through the hierarchy, and those of AlexNet's
-two large layers (80 MiB, with the last layer, and 144 MiB) around the ring.
+a fused buffer as it is sent, since that is what latency and bandwidth meet. Full buffers (13 MiB or
+more in FP16) are a matter of bandwidth, the tail that is left for last (0.5 MiB) is one of latency.
 """

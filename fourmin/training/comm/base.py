@@ -1,13 +1,14 @@
 """What every all-reduce algorithm has in common: interface, topology, registry.
 
-An algorithm that sums lives in its own module, which offers ``build(topology, options)`` and is
-imported only when its name is asked for. One that chooses among others is a table of sizes.
+An algorithm that sums is composed of collectives, or lives in its own module, which offers
+``build(topology, options)``; both are imported only when asked for. One that chooses among others
+is a table of sizes.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, cast
@@ -16,9 +17,9 @@ import torch
 from torch import Tensor
 
 from fourmin.base.errors import NOT_CONVERGED, FourminError, list_names
-from fourmin.recipe.allreduces import ALL_REDUCES, NAMES, Table, check_group_size, taken
-
-DEFAULT_PIPELINE_BYTES = 1024 * 1024
+from fourmin.recipe.allreduces import ALL_REDUCES, NAMES, Table, taken
+from fourmin.recipe.calls import PIPELINE_BYTES, Stage
+from fourmin.recipe.topology import Topology
 
 
 class CommunicationError(FourminError):
@@ -47,77 +48,19 @@ class AllReduce(Protocol):
 
 
 @dataclass(frozen=True)
-class Topology:
-    """Which ranks there are and how they are grouped; use ``Topology.build``.
-
-    ``groups`` partitions 0 .. world_size - 1 into runs of consecutive ranks, in order; the first
-    rank of a group is its master. Groups may differ in size: 6 ranks on one node in groups
-    of 4 are (0, 1, 2, 3) and (4, 5).
-    """
-
-    rank: int
-    world_size: int
-    group_size: int
-    groups: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def build(
-        cls, rank: int, world_size: int, ranks_per_node: int, group_size: int = 0
-    ) -> Topology:
-        """Group ``world_size`` ranks, of which each node holds ``ranks_per_node`` in a row.
-
-        ``group_size`` 0 takes the node as the group. A size up to ``ranks_per_node`` splits each
-        node (its last group may be smaller); a larger one must be a number of whole nodes, so
-        that no node is torn between two groups (the last group may have fewer nodes).
-
-        Raises FourminError for what does not fit, naming the sizes that would.
-        """
-        if world_size < 1 or not 0 <= rank < world_size:
-            raise FourminError(
-                f"rank {rank} does not exist among {world_size} processes",
-                why="ranks count from 0 to the number of processes - 1",
-            )
-        if ranks_per_node < 1 or world_size % ranks_per_node:
-            raise FourminError(
-                f"{world_size} processes cannot be spread evenly, {ranks_per_node} on each node",
-                why="every node must run the same number of processes",
-                next_step="choose --procs-per-node among "
-                + ", ".join(str(n) for n in range(1, world_size + 1) if world_size % n == 0),
-            )
-        check_group_size(group_size, world_size, ranks_per_node)
-        size = group_size or ranks_per_node
-        # Within a node for small groups, over whole nodes otherwise.
-        span = ranks_per_node if size <= ranks_per_node else world_size
-        groups = tuple(
-            tuple(range(start, min(start + size, first + span)))
-            for first in range(0, world_size, span)
-            for start in range(first, first + span, size)
-        )
-        return cls(rank=rank, world_size=world_size, group_size=size, groups=groups)
-
-    @property
-    def group(self) -> tuple[int, ...]:
-        """The ranks of this rank's group, its master first."""
-        return next(group for group in self.groups if self.rank in group)
-
-    @property
-    def masters(self) -> tuple[int, ...]:
-        """The master of each group, in order."""
-        return tuple(group[0] for group in self.groups)
-
-
-@dataclass(frozen=True)
 class AllReduceOptions:
     """What algorithms may need beside the topology.
 
     ``hybrid_threshold`` and ``pipeline_bytes`` are in bytes; ``timeout`` is that of the process
     groups an algorithm makes for itself (torch does not inherit it from the default group).
-    ``tuning`` is the table of ``tuned``, see ``fourmin.recipe.allreduces``.
+    ``hybrid_large`` and ``tuning`` say what ``hybrid`` and ``tuned`` take, see
+    ``fourmin.recipe.allreduces``.
     """
 
     hybrid_threshold: int
     pipeline_bytes: int
     timeout: timedelta
+    hybrid_large: str = "ring"
     tuning: tuple[str, ...] = ()
 
 
@@ -143,13 +86,20 @@ class _Module(Protocol):
     def build(self, topology: Topology, options: AllReduceOptions) -> AllReduce: ...
 
 
+class _Composed(Protocol):
+    def build(
+        self, name: str, stages: Sequence[Stage], rank: int, options: AllReduceOptions
+    ) -> AllReduce: ...
+
+
 def build_all_reduce(
     name: str,
     topology: Topology,
     *,
     hybrid_threshold: int,
     timeout_seconds: float,
-    pipeline_bytes: int = DEFAULT_PIPELINE_BYTES,
+    pipeline_bytes: int = PIPELINE_BYTES,
+    hybrid_large: str = "ring",
     tuning: tuple[str, ...] = (),
 ) -> AllReduce:
     """Make the algorithm called ``name``.
@@ -170,7 +120,11 @@ def build_all_reduce(
     if pipeline_bytes < 1:
         raise ValueError(f"pipeline_bytes must be positive, not {pipeline_bytes}")
     options = AllReduceOptions(
-        hybrid_threshold, pipeline_bytes, timedelta(seconds=timeout_seconds), tuning
+        hybrid_threshold,
+        pipeline_bytes,
+        timedelta(seconds=timeout_seconds),
+        hybrid_large,
+        tuning,
     )
     return build_with_options(name, topology, options)
 
@@ -183,14 +137,17 @@ def build_with_options(name: str, topology: Topology, options: AllReduceOptions)
         )
     entry = ALL_REDUCES[name]
     if entry.table:
-        table = entry.table(options.hybrid_threshold, options.tuning)
+        table = entry.table(options)
         # In one order on all ranks: some make process groups.
         among = sorted({each for _, each in table})
         return BySize(
             name, table, {each: build_with_options(each, topology, options) for each in among}
         )
-    module = cast(_Module, importlib.import_module(f"fourmin.training.comm.{entry.module}"))
-    return module.build(topology, options)
+    imported = importlib.import_module(f"fourmin.training.comm.{entry.module or 'composed'}")
+    if entry.stages:
+        composed = cast(_Composed, imported)
+        return composed.build(name, entry.stages(topology), topology.rank, options)
+    return cast(_Module, imported).build(topology, options)
 
 
 def require_flat(tensor: Tensor) -> None:

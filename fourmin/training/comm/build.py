@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from torch.nn import Parameter
 
 from fourmin.recipe.configuration import Configuration
-from fourmin.training.comm.base import Topology, build_all_reduce
+from fourmin.recipe.topology import Topology
+from fourmin.training.comm.base import build_all_reduce
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.process_group import WorkerPlace
 from fourmin.training.precision import DTYPES
@@ -32,6 +33,7 @@ def build_reducer(
             config.allreduce,
             Topology.build(place.rank, place.world_size, place.ranks_per_node, config.group_size),
             hybrid_threshold=config.hybrid_threshold,
+            hybrid_large=config.hybrid_large,
             timeout_seconds=config.collective_timeout_seconds,
             tuning=config.tuning,
         ),

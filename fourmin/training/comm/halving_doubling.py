@@ -21,7 +21,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fourmin.training.comm.base import AllReduceOptions, Topology, require_flat
+from fourmin.recipe.topology import Topology
+from fourmin.training.comm.base import AllReduceOptions, require_flat
 from fourmin.training.comm.rounds import (
     Message,
     Rounds,

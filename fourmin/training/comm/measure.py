@@ -21,9 +21,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fourmin.recipe.allreduces import ALL_REDUCES, NAMES
-from fourmin.recipe.tuning import fastest_table, hybrid_threshold
+from fourmin.recipe.topology import Topology
+from fourmin.recipe.tuning import fastest_table, hybrid_thresholds
 from fourmin.training.comm import process_group
-from fourmin.training.comm.base import AllReduce, CommunicationError, Topology, build_all_reduce
+from fourmin.training.comm.base import AllReduce, CommunicationError, build_all_reduce
 from fourmin.training.comm.process_group import WorkerPlace
 
 _PERIOD = 251  # a prime: a part that lands in the wrong place does not fit by chance
@@ -155,11 +156,14 @@ def tune_and_measure(plan: MeasurePlan, place: WorkerPlace) -> dict[str, Any]:
     """Measure what sums, make the tables of it, and measure what chooses by them as well."""
     topology = Topology.build(place.rank, place.world_size, place.ranks_per_node, plan.group_size)
 
-    def build(name: str, threshold: int = 0, tuning: tuple[str, ...] = ()) -> AllReduce:
+    def build(
+        name: str, threshold: int = 0, large: str = "ring", tuning: tuple[str, ...] = ()
+    ) -> AllReduce:
         return build_all_reduce(
             name,
             topology,
             hybrid_threshold=threshold,
+            hybrid_large=large,
             timeout_seconds=plan.timeout_seconds,
             tuning=tuning,
         )
@@ -174,8 +178,11 @@ def tune_and_measure(plan: MeasurePlan, place: WorkerPlace) -> dict[str, Any]:
         if len(near) > 1:
             again = measure(near, replace(plan, sizes=(nbytes,)), place)
             times.update(by_size(again)[nbytes])
-    table, threshold = fastest_table(found), hybrid_threshold(found)
-    algorithms = {name: algorithms.get(name) or build(name, threshold, table) for name in NAMES}
+    table, thresholds = fastest_table(found), hybrid_thresholds(found)
+    large, threshold = next(iter(thresholds.items()))
+    algorithms = {
+        name: algorithms.get(name) or build(name, threshold, large, table) for name in NAMES
+    }
     rows = measure(algorithms, plan, place)
     return {
         "workers": place.world_size,
@@ -186,7 +193,8 @@ def tune_and_measure(plan: MeasurePlan, place: WorkerPlace) -> dict[str, Any]:
         "dtype": plan.dtype,
         "torch": torch.__version__,
         "tuning": list(table),
-        "hybrid_threshold": threshold,
+        "hybrid_large": large,
+        "hybrid_thresholds": thresholds,
         "rows": [dataclasses.asdict(row) for row in rows],
     }
 

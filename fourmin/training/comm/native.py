@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch.distributed as dist
 from torch import Tensor
 
-from fourmin.training.comm.base import AllReduceOptions, Topology, require_flat
+from fourmin.recipe.topology import Topology
+from fourmin.training.comm.base import AllReduceOptions, require_flat
 
 
 class NativeAllReduce:

@@ -11,33 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch.distributed as dist
 from torch import Tensor
 
-from fourmin.training.comm.base import AllReduceOptions, Topology, require_flat
+from fourmin.recipe.topology import Topology
+from fourmin.training.comm.base import AllReduceOptions, require_flat
 from fourmin.training.comm.rounds import Rounds, Scratch, receive, run, send
 
 
 class RingAllReduce:
-    """A ring over ``ranks``, which must all call ``all_reduce`` in the same order."""
+    """A ring over all ranks, in ``ranks``'s order."""
 
     name = "ring"
 
-    def __init__(
-        self, ranks: Sequence[int], rank: int, group: dist.ProcessGroup | None = None
-    ) -> None:
-        """``ranks`` are global ranks in ring order; ``group`` (None: all) must hold them all."""
+    def __init__(self, ranks: Sequence[int], rank: int) -> None:
         self._ranks = tuple(ranks)
         self._rank = rank
-        self._group = group
         self._scratch = Scratch()
 
     def all_reduce(self, tensor: Tensor) -> None:
-        """See ``base.AllReduce.all_reduce``; sums over the ranks of this ring."""
+        """See ``base.AllReduce.all_reduce``."""
         require_flat(tensor)
         if len(self._ranks) == 1 or not tensor.numel():
             return
-        run(self._rounds, [tensor], self._group)
+        run(self._rounds, [tensor])
 
     def _rounds(self, tensor: Tensor) -> Rounds:
         return ring_rounds(tensor, self._ranks, self._rank, self._scratch)

@@ -84,24 +84,18 @@ def pieces(tensor: Tensor, pipeline_bytes: int) -> Sequence[Tensor]:
 def run(
     algorithm: Callable[[Tensor], Rounds],
     parts: Sequence[Tensor],
-    group: dist.ProcessGroup | None = None,
 ) -> None:
     """Run ``algorithm`` on each part; a part starts one round after the part before it.
 
-    ``group`` (None: all ranks) must hold all ranks that are named in messages. Raises
-    RuntimeError, naming the peer, when a message fails or does not come within the timeout.
+    Raises RuntimeError, naming the peer, when a message fails or does not come within the timeout.
     """
     if parts[0].is_cuda:
-        _run_grouped(algorithm, parts, group)
+        _run_grouped(algorithm, parts)
     else:
-        _run_posted(algorithm, parts, group)
+        _run_posted(algorithm, parts)
 
 
-def _run_posted(
-    algorithm: Callable[[Tensor], Rounds],
-    parts: Sequence[Tensor],
-    group: dist.ProcessGroup | None,
-) -> None:
+def _run_posted(algorithm: Callable[[Tensor], Rounds], parts: Sequence[Tensor]) -> None:
     """For gloo, whose messages move by themselves once they are posted.
 
     The youngest part goes first: its next message is then posted while an older one is still on
@@ -115,7 +109,7 @@ def _run_posted(
             break
         if not under_way:
             return
-        under_way = [part for part in reversed(under_way) if part.advance(group)][::-1]
+        under_way = [part for part in reversed(under_way) if part.advance()][::-1]
 
 
 class _Part:
@@ -127,7 +121,7 @@ class _Part:
         self._works: dict[int, list[tuple[dist.Work, Message]]] = {}
         self._round = 0
 
-    def advance(self, group: dist.ProcessGroup | None) -> bool:
+    def advance(self) -> bool:
         """Wait for this round's messages and post those of the next; False after the last."""
         for work, message in self._works.pop(self._round - 1, ()):
             try:
@@ -142,7 +136,7 @@ class _Part:
         for message in sorted(messages, key=lambda each: (each.outgoing, each.due)):
             way = dist.isend if message.outgoing else dist.irecv
             try:
-                posted = way(message.tensor, message.peer, group=group, tag=self._tag)
+                posted = way(message.tensor, message.peer, tag=self._tag)
             except RuntimeError as error:
                 raise RuntimeError(f"message with rank {message.peer}: {error}") from error
             if posted is not None:
@@ -151,11 +145,7 @@ class _Part:
         return True
 
 
-def _run_grouped(
-    algorithm: Callable[[Tensor], Rounds],
-    parts: Sequence[Tensor],
-    group: dist.ProcessGroup | None,
-) -> None:
+def _run_grouped(algorithm: Callable[[Tensor], Rounds], parts: Sequence[Tensor]) -> None:
     """For NCCL, which runs the messages of one call at the same time and calls in order.
 
     A receive that is announced ahead is kept until it is due, when its sender sends.
@@ -175,7 +165,7 @@ def _run_grouped(
             if messages is None:
                 continue
             messages = [*ahead, *messages]
-            operations += [_operation(message, group) for message in messages if not message.due]
+            operations += [_operation(message) for message in messages if not message.due]
             rest = [replace(each, due=each.due - 1) for each in messages if each.due]
             going_on.append((rounds, rest))
         under_way = going_on
@@ -184,6 +174,6 @@ def _run_grouped(
                 work.wait()
 
 
-def _operation(message: Message, group: dist.ProcessGroup | None) -> dist.P2POp:
+def _operation(message: Message) -> dist.P2POp:
     way = dist.isend if message.outgoing else dist.irecv
-    return dist.P2POp(way, message.tensor, message.peer, group)
+    return dist.P2POp(way, message.tensor, message.peer)
