@@ -180,6 +180,67 @@ def a_plan_changed_after_its_registration(root: Path) -> None:
     commit(root)
 
 
+@attack("repository", "LED012")
+def a_plan_taken_back_and_landed_again_for_another_beacon(root: Path) -> None:
+    folder = _registered(root)
+    kept = root.parent / "run"
+    folder.rename(kept)
+    land(root)
+    shutil.copytree(kept, folder, ignore=shutil.ignore_patterns("run-*", "summary.json"))
+    first = (kept / "ledger.jsonl").read_bytes().splitlines(keepends=True)[0]
+    (folder / "ledger.jsonl").write_bytes(first)
+    land(root)
+    beacon = turn_beacon(root, "22" * 32)
+    shutil.rmtree(folder)
+    kept.rename(folder)
+    forge(folder, [{"file": "ledger.jsonl", "line": 2, "set": "/data/beacon", "to": beacon}])
+    commit(root)
+
+
+@attack("repository", "LED012")
+def an_empty_commit_as_the_beacon(root: Path) -> None:
+    folder = _registered(root)
+    tried = land(root)
+    forge(folder, [{"file": "ledger.jsonl", "line": 2, "set": "/data/beacon", "to": tried}])
+    commit(root)
+
+
+@attack("repository", "LED012")
+def a_commit_to_another_file_as_the_beacon(root: Path) -> None:
+    folder = _registered(root)
+    (root / "README.md").write_text("tried until it pleased\n")
+    tried = land(root)
+    forge(folder, [{"file": "ledger.jsonl", "line": 2, "set": "/data/beacon", "to": tried}])
+    commit(root)
+
+
+@attack("repository", "LED012")
+def a_beacon_on_the_submitters_own_branch(root: Path) -> None:
+    folder = _registered(root)
+    (root / "rules/beacon").write_text("33" * 32 + "\n")
+    tried = commit(root)
+    git(root, "checkout", "--quiet", "main", "--", "rules/beacon")
+    forge(folder, [{"file": "ledger.jsonl", "line": 2, "set": "/data/beacon", "to": tried}])
+    commit(root)
+
+
+@not_preventable("repository", "Beacons that were tried")
+def a_beacon_that_a_maintainer_tried(root: Path) -> None:
+    """Commits that nobody pushed: of several beacons the one whose seeds please."""
+    folder = _registered(root)
+    beacon = git(root, "rev-parse", "main")
+    git(root, "checkout", "--quiet", "--detach", "main")
+    (root / "rules/beacon").write_text("44" * 32 + "\n")
+    git(root, "add", "rules/beacon")
+    git(root, "commit", "--quiet", "--amend", "--message", "pleases")
+    tried = git(root, "rev-parse", "HEAD")
+    assert tried != beacon
+    git(root, "branch", "--force", "main", tried)
+    git(root, "checkout", "--quiet", "-B", "change")
+    forge(folder, [{"file": "ledger.jsonl", "line": 2, "set": "/data/beacon", "to": tried}])
+    commit(root)
+
+
 @attack("repository", "SUB006")
 def a_beacon_that_comes_with_a_plan(root: Path) -> None:
     _next(root)

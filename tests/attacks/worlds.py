@@ -65,25 +65,26 @@ def campaigns(root: Path, submitter: str) -> list[Path]:
     return sorted(path.parent for path in (root / submitter).glob("*/*/*/campaign.json"))
 
 
-def git(root: Path, *arguments: str) -> str:
-    """What git says."""
-    roles = ("AUTHOR", "COMMITTER")
-    who = (
-        {f"GIT_{role}_NAME": "a" for role in roles}
-        | {f"GIT_{role}_EMAIL": "a@b.c" for role in roles}
-        | {f"GIT_{role}_DATE": f"{(CREATED_MS + 20 * HOUR_MS) // 1000} +0000" for role in roles}
-    )
+def git(root: Path, *arguments: str, who: str = "a <a@b.c>", hours: float = 20) -> str:
+    """What git says to somebody, so many hours after the first campaign could be made."""
+    name, _, address = who.partition(" <")
+    said = {
+        "NAME": name,
+        "EMAIL": address.rstrip(">"),
+        "DATE": f"{CREATED_MS // 1000 + int(hours * 3600)} +0000",
+    }
+    told = {f"GIT_{role}_{one}": said[one] for role in ("AUTHOR", "COMMITTER") for one in said}
     done = subprocess.run(
-        ["git", *arguments], cwd=root, env=os.environ | who | {"GIT_CONFIG_GLOBAL": "/dev/null"},
+        ["git", *arguments], cwd=root, env=os.environ | told | {"GIT_CONFIG_GLOBAL": "/dev/null"},
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     return done.stdout.strip()
 
 
-def commit(root: Path) -> str:
+def commit(root: Path, *options: str, **by: Any) -> str:
     """Everything that is there as one commit; its id."""
     git(root, "add", "--all")
-    git(root, "commit", "--quiet", "--allow-empty", "--message", "change")
+    git(root, "commit", "--quiet", "--allow-empty", "--message", "change", *options, **by)
     return git(root, "rev-parse", "HEAD")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from git_history import History
 
-from fourmin.ledger.git import Repository
+from fourmin.ledger.git import Person, Repository
 from fourmin.ledger.landings import BEACON_FILE, Landing, Landings
 
 PLAN = "submissions/lab/box/digits/first/campaign.json"
@@ -185,3 +185,33 @@ def test_configuration_changes_nothing(key: str, value: str, history: History) -
     history.git("config", key, value)
     assert landing_of(history) == Landing(landed, beacon, stands=True)
     assert not program.with_name("program.ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (("Lab", "a@b"), ("LAB ", "c@d"), True),
+        (("Lab", "a@b"), ("Keeper", "A@B"), True),
+        (("Lab", "a@b"), ("Keeper", "c@d"), False),
+        (("", "a@b"), ("", "c@d"), False),
+        ((" ", ""), ("", " "), False),
+        (("a@b", ""), ("", "a@b"), False),
+    ],
+)
+def test_who_is_one_person(one: tuple[str, str], other: tuple[str, str], same: bool) -> None:
+    assert Person(*one).is_also(Person(*other)) is same
+
+
+def test_names_in_another_encoding_are_the_bytes_that_stand_there(history: History) -> None:
+    """Git would convert them: in UTF-7 this is a line end, after which anything could follow."""
+    parent = history.git("rev-parse", "HEAD")
+    history.commit({PLAN: BYTES})
+    raw = (
+        f"tree {history.git('rev-parse', 'HEAD^{tree}')}\nparent {parent}\n"
+        "author A+AAo-B <a> 1700000000 +0000\ncommitter C+AAA-D <c> 1700000000 +0000\n"
+        "encoding UTF-7\n\nchange\n"
+    )
+    made = history.git("hash-object", "-t", "commit", "-w", "--stdin", given=raw)
+    history.git("reset", "--quiet", "--hard", made)
+    (step,) = Repository.open(history.root, "main").steps(PLAN)
+    assert step.author == Person("A+AAo-B", "a")
