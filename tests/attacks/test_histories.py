@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from attack import errors, validate
 from forger import forge
+from processes import fourmin
 from typer.testing import CliRunner
 from worlds import campaigns, commit, copy_tree, git, known, make_repository, submit
 
@@ -372,8 +373,6 @@ def test_a_new_branch_has_no_state_before(length: int, shared: Shared) -> None:
 
 
 def test_a_state_before_that_is_not_there_is_wrong_usage(shared: Shared) -> None:
-    from processes import fourmin
-
     submissions = str(shared.root / "submissions")
     for options in (["--before", "12" * 20], ["--before", "main", "--base", "main"]):
         done = fourmin("validate", submissions, *options, state=shared.root.parent)
@@ -405,6 +404,12 @@ def test_a_checkout_of_another_user(shared: Shared, monkeypatch: pytest.MonkeyPa
     (note,) = (f for f in said["findings"] if f["code"] == "LED012")
     assert (note["severity"], "safe.directory" in note["hint"]) == ("note", True)
     assert shared.evidence() == ["claimed", "claims registration", "git history not readable"]
+    # A plan made here would not name what the branch holds, and be refused for it.
+    done = fourmin(
+        "register", "--preset", "digits", "--submitter", "lab", "--system", "box",
+        "--into", str(shared.root / "submissions"), state=shared.root.parent,
+    )  # fmt: skip
+    assert (done.returncode, "safe.directory" in done.stderr) == (2, True), done.stderr
 
 
 def test_a_repository_that_came_with_a_submission_proves_nothing(shared: Shared) -> None:

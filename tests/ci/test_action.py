@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from campaign_factory import make_campaign
 from foreign_factory import make_package
+from git_history import History
 from workflows import scripts
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -27,6 +29,7 @@ def run_action(workspace: Path, **inputs: str) -> subprocess.CompletedProcess[st
         "CHECK_PATHS": "submissions",
         "CHECK_FORMAT": "github",
         "CHECK_BASE": "",
+        "CHECK_BEFORE": "",
         "CHECK_STRICT": "false",
         "CHECK_FOLDER": ".",
         "SARIF_FILE": "",
@@ -75,6 +78,63 @@ def test_modules_of_the_checked_folder_are_not_imported(tmp_path: Path) -> None:
     (tmp_path / "fourmin.py").write_text("raise SystemExit(77)")
     (tmp_path / "json.py").write_text("raise SystemExit(78)")
     assert run_action(tmp_path, CHECK_PATHS="v4.0", PYTHONPATH=str(tmp_path)).returncode == 0
+
+
+@pytest.fixture
+def pushed(tmp_path: Path) -> History:
+    """A checkout whose branch was rewritten by a push, and an origin that still has what was."""
+    history = History(tmp_path / "change")
+    make_campaign(history.root / "results")
+    history.commit({})
+    history.git("branch", "before")
+    history.commit({"README.md": b"another"}, "--amend")
+    history.git("clone", "--quiet", "--bare", ".", "../origin")
+    history.git("-C", "../origin", "config", "uploadpack.allowAnySHA1InWant", "true")
+    history.git("remote", "add", "origin", "../origin")
+    return history
+
+
+def test_a_push_is_compared_with_what_was_there_before(pushed: History) -> None:
+    workspace, before = pushed.root.parent, pushed.git("rev-parse", "before")
+
+    def run(**inputs: str) -> subprocess.CompletedProcess[str]:
+        return run_action(workspace, CHECK_FOLDER="change", CHECK_PATHS="results", **inputs)
+
+    done = run(CHECK_BEFORE=before)
+    assert done.returncode == 1, done.stderr
+    assert "SUB021" in done.stdout
+    assert run(CHECK_BEFORE=pushed.git("rev-parse", "main")).returncode == 0
+    assert run(CHECK_BEFORE="0" * 40).returncode == 0
+    done = run(CHECK_BEFORE="ab" * 20)
+    assert (done.returncode, "before the push" in done.stderr) == (2, True)
+    assert run(CHECK_BEFORE=before, CHECK_BASE="HEAD").returncode == 2
+    assert run(CHECK_BEFORE="$(touch pwned)").returncode == 2
+    assert not (pushed.root / "pwned").exists()
+
+
+def test_the_workflow_fetches_what_a_push_left_behind(pushed: History) -> None:
+    before = pushed.git("rev-parse", "before")
+    clone = History.at(pushed.root.parent / "runner")
+    pushed.git("-C", "../origin", "branch", "--delete", "--force", "before")
+    pushed.git("clone", "--quiet", "file://" + str(pushed.root.parent / "origin"), str(clone.root))
+    (script,) = scripts(WORKFLOW)
+
+    def has_it(name: str) -> bool:
+        done = subprocess.run(
+            ["bash", "-e", "-c", script], cwd=clone.root, env=os.environ | {"BEFORE": name},
+            capture_output=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return before in clone.git("cat-file", "--batch-all-objects", "--batch-check")
+
+    assert not any(map(has_it, ("", "0" * 40, "ab" * 20, "--all", "main")))
+    assert has_it(before)
+    assert has_it(before)
+
+
+def test_the_state_before_is_that_of_a_push_and_the_base_that_of_a_pull_request() -> None:
+    assert "github.event_name == 'push' && github.event.before || ''" in WORKFLOW
+    assert "github.event_name == 'pull_request_target' && 'HEAD^1' || ''" in WORKFLOW
 
 
 def test_no_input_is_pasted_into_a_script() -> None:
