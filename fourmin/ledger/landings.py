@@ -85,12 +85,13 @@ class Landings:
         self._landed: dict[tuple[str, str], int] = {}
         self._broken: set[tuple[str, str]] = set()
         self._steps: list[Step] = []
-        self._beacons: list[int] = []
+        self.beacons: list[int] = []
+        """By their order among the commits of plans and beacons."""
         for step in repository.steps(BEACON_FILE, _PLANS):
             number = len(self._steps)
             self._steps.append(step)
             if step.parents < 2 and _is_beacon(step.writes):
-                self._beacons.append(number)
+                self.beacons.append(number)
             for write in step.writes:
                 self._landed.setdefault((write.path, write.after), number)
                 if write.after != write.before:
@@ -144,7 +145,7 @@ class Landings:
 
     def _landing(self, key: tuple[str, str]) -> Landing:
         landed = self._landed[key]
-        beacon = next((number for number in self._beacons if number > landed), None)
+        beacon = next((number for number in self.beacons if number > landed), None)
         return Landing(
             self._steps[landed].commit,
             None if beacon is None else self._steps[beacon].commit,

@@ -15,6 +15,7 @@ from fourmin.ledger.git import Repository, repository_around
 from fourmin.ledger.landings import CLAIMED, REGISTERED, SELF, Landing, Landings, Registration
 from fourmin.ledger.view import CampaignView
 from fourmin.results.folder import MAX_JSON_BYTES
+from fourmin.results.places import SUBMISSIONS
 
 GONE = "no longer in the tree"
 _DEEPEN = "git fetch --unshallow, or in a workflow: fetch-depth: 0"
@@ -65,9 +66,13 @@ class Registrations:
             return Registration(REGISTERED, landing, merged)
         if known.repository.relative(str(campaign.folder)) is None:
             return Registration(CLAIMED, unproved="outside of the repository")
-        unsaid = landing is None or (landing.stands and landing.beacon is None)
-        if self._base is None and unsaid and self._elsewhere(known.repository, campaign, beacon):
-            return Registration(CLAIMED, landing, unproved="not on the base branch here")
+        if self._base is None:
+            held = landing is not None and landing.path.startswith(f"{SUBMISSIONS}/")
+            if not known.beacons or not (held or campaign.place):
+                return Registration(CLAIMED, unproved="not a submission of this repository")
+            unsaid = landing is None or (landing.stands and landing.beacon is None)
+            if unsaid and self._elsewhere(known.repository, campaign, beacon):
+                return Registration(CLAIMED, landing, unproved="not on the base branch here")
         return Registration(CLAIMED, landing, contradiction=against)
 
     def gone(

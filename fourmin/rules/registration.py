@@ -25,7 +25,8 @@ def registered_before_results(campaign: CampaignView) -> Iterator[Problem]:
         that landing, that changes `rules/beacon` and nothing else, and is no merge. The branch is
         that of `--base` or `--before`, otherwise `origin/HEAD`, or HEAD without one; where that
         branch does not know the plan or its beacon, but another one at hand bears them out, it is
-        a claim. So it is without git's history: a note says why.
+        a claim. So it is without git's history, and outside of the submissions of a repository
+        that has beacons: a note says why.
     Why it is bad
         A plan that appears together with its results was written after them; and whoever can
         choose the beacon chooses the seeds. Whoever could take a plan back and bring it again

@@ -121,6 +121,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(root, "branch", "--force", "main", "start")
     git(root, "checkout", "--quiet", "-B", "change", "start")
     git(root, "branch", "--delete", "--force", "start")
+    (root / BEACON).write_text("0f" * 32 + "\n")
+    commit(root)
+    git(root, "branch", "--force", "main", "change")
     Shared(root)
     return root.parent
 
@@ -336,6 +339,32 @@ def registered(shared: Shared) -> str:
     before = shared.git("rev-parse", "main")
     shared.merge("--no-ff", "--no-edit")
     return before
+
+
+def test_a_copy_elsewhere_is_neither_proved_nor_refused(shared: Shared) -> None:
+    """In somebody's project, and in a new repository that all submissions were put into."""
+    registered(shared)
+    parent = shared.root.parent
+    words = ["claims registration", "not a submission of this repository"]
+    project = parent / "project"
+    shutil.copytree(shared.root, project, ignore=shutil.ignore_patterns(".git"))
+    git(project, "init", "--quiet")
+    commit(project)
+    assert shared.checked(root=project) == (0, set(), "claimed")
+    assert shared.evidence(project) == ["claimed", *words]
+    copy = Path(shutil.copytree(shared.folder, shared.root / "results/copy"))
+    assert validate(copy)[1]["checked"][0]["registration"] == "registered"  # its plan landed here
+    other = Path(shutil.copytree(shared.kept, shared.root / "results/other"))
+    forge(other, [
+        {"file": PLAN, "set": "/submitter", "to": "elsewhere"},
+        {"file": LEDGER, "line": 2, "set": "/data/beacon", "to": "12" * 20},
+        {"file": LEDGER, "line": 2, "set": "/data/registration", "to": "registered"},
+    ])  # fmt: skip
+    for _ in range(2):
+        code, said = validate(other)
+        assert (code, errors(said)) == (0, set())
+        assert said["checked"][0]["registration"] == "claimed"
+        commit(shared.root, who=LAB)
 
 
 def test_a_push_that_rewrites(shared: Shared) -> None:
