@@ -14,8 +14,10 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
 from fourmin.campaign.naming import place_of, require_no_twin
+from fourmin.campaign.signing import signer
 from fourmin.ledger.campaign import LEDGER_FILE
 from fourmin.ledger.file_kinds import file_kind
+from fourmin.ledger.signed import messages
 from fourmin.ledger.view import CampaignView
 from fourmin.results.description import untold
 from fourmin.results.places import SYSTEM_FILE
@@ -39,6 +41,8 @@ class Publication:
     files: Mapping[Path, bytes]
     private: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
+    signatures: tuple[str, ...] = ()
+    """The names of those that were made now."""
 
     def require_impersonal(self) -> None:
         """Raise FourminError where something would identify a host or a user."""
@@ -51,10 +55,14 @@ class Publication:
             )
 
 
-def prepare_publication(folder: Path, submissions: Path) -> Publication:
-    """What publishing the campaign in `folder` would write below `submissions`.
+def prepare_publication(
+    folder: Path, submissions: Path, signing_key: Path | None = None
+) -> Publication:
+    """What publishing the campaign in `folder` would write below `submissions`, with the signatures
+    that are missing, made by `signing_key`.
 
-    Raises FourminError when the campaign is not closed or does not validate.
+    Raises FourminError when the campaign is not closed or does not validate, and where it must
+    be signed and is not.
     """
     campaign = load_campaign(folder)
     plan = campaign.plan
@@ -80,8 +88,17 @@ def prepare_publication(folder: Path, submissions: Path) -> Publication:
         described = describe_system(campaign, plan)
         files[description] = json_bytes(described)
         missing = untold(described)
+    unsigned = {
+        place / plan.name / name: said
+        for name, said in messages(campaign).items()
+        if name not in campaign.files and not (submissions / place / plan.name / name).is_file()
+    }
+    sign = signer(submissions / plan.submitter, plan.submitter, signing_key) if unsigned else None
     _refuse_invalid(folder, files, description, missing)
-    return Publication(place, files, tuple(_private(files)), tuple(missing))
+    signatures = {name: sign(said) for name, said in unsigned.items()} if sign else {}
+    files |= signatures
+    private = tuple(_private(files))
+    return Publication(place, files, private, tuple(missing), tuple(one.name for one in signatures))
 
 
 def publish(publication: Publication, submissions: Path) -> None:

@@ -19,10 +19,12 @@ from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import Prepared, prepare
 from fourmin.campaign.request import Existing, New, Request
 from fourmin.campaign.requirements import Data, get_data, other_dataset, require
+from fourmin.campaign.signing import signer
 from fourmin.ledger.campaign import Campaign, require_campaign
 from fourmin.ledger.git import Repository
 from fourmin.ledger.known import earlier_campaigns
 from fourmin.ledger.lock import CampaignLock
+from fourmin.ledger.signatures import LEDGER_SIGNATURE
 from fourmin.ledger.source import package_commit
 from fourmin.results.chips import chips_of
 from fourmin.results.plan import EarlierCampaign, Plan
@@ -63,7 +65,7 @@ def opened(
         yield campaign, Materials(data.folder, data.path, system, placement.stage)
 
 
-def register(request: Request, placement: Placement) -> Path:
+def register(request: Request, placement: Placement, signing_key: Path | None = None) -> Path:
     """Write the plan below the results folder for others to merge; returns the campaign's folder.
 
     Raises FourminError for all that is refused.
@@ -81,19 +83,28 @@ def register(request: Request, placement: Placement) -> Path:
     plan = _plan(prepared, request, data, prepared.system)
     place = place_of(plan)
     require_no_twin(prepared.wanted.results, place)
-    return Campaign.register(prepared.wanted.results / place, plan).folder
+    folder = prepared.wanted.results / place
+    sign = signer(folder.parent.parent, plan.submitter, signing_key)
+    return Campaign.register(folder, plan, sign).folder
 
 
-def abandon(folder: Path, reason: str) -> None:
-    """Give a campaign up, visibly. Raises FourminError where it has ended already."""
+def abandon(folder: Path, reason: str, signing_key: Path | None = None) -> None:
+    """Give a campaign up, visibly. One that was given up without a signature is signed.
+
+    Raises FourminError where it has ended already, and where a signature is missing.
+    """
     require_campaign(folder)
     with CampaignLock(folder):
         campaign = Campaign.reopen(folder)
+        sign = signer(folder.absolute().parent.parent.parent, campaign.plan.submitter, signing_key)
+        if sign and campaign.history.abandon and not (folder / LEDGER_SIGNATURE).exists():
+            campaign.sign_end(sign)
+            return
         if campaign.closed:
             raise FourminError(
                 f"the campaign {folder} has ended already", "nothing can be added to its ledger"
             )
-        campaign.abandon(reason)
+        campaign.abandon(reason, sign)
 
 
 def campaign_name(preset: str, practice: bool, created_ms: int) -> str:

@@ -32,6 +32,7 @@ def register(
     into: Annotated[
         Path, typer.Option(help="The folder of submissions in the shared repository.")
     ] = SUBMISSIONS,
+    signing_key: options.SigningKey = None,
 ) -> None:
     """Write a campaign's plan for a shared repository to merge, before anything runs.
 
@@ -52,7 +53,7 @@ def register(
         results_dir=into,
         ranked_batch=ranked_batch,
     )
-    folder = register_plan(request, Placement(data_dir=data_dir))
+    folder = register_plan(request, Placement(data_dir=data_dir), signing_key)
     console = stdout()
     console.print(f"registered {folder}")
     console.print(
@@ -64,12 +65,13 @@ def register(
 def abandon(
     campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="A campaign's folder.")],
     reason: Annotated[str, typer.Option(help="Why; it is published.")] = "no reason given",
+    signing_key: options.SigningKey = None,
 ) -> None:
     """Give a campaign up, visibly: its ledger says so, and it counts as failed."""
     from fourmin.campaign import registration
     from fourmin.cli.output import stdout
 
-    registration.abandon(campaign, reason)
+    registration.abandon(campaign, reason, signing_key)
     stdout().print(f"abandoned {campaign}; it stays visible and counts as failed")
 
 
@@ -81,6 +83,7 @@ def submit(
     allow_private: Annotated[
         bool, typer.Option("--allow-private", help="Publish what names a host or a user.")
     ] = False,
+    signing_key: options.SigningKey = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be published, and write nothing.")
     ] = False,
@@ -95,11 +98,13 @@ def submit(
     from fourmin.cli.output import stdout
     from fourmin.results.places import SYSTEM_FILE
 
-    publication = prepare_publication(campaign, into)
+    publication = prepare_publication(campaign, into, signing_key)
     console = stdout()
     console.print(f"to be published below {into}:")
     for name, data in sorted(publication.files.items()):
         console.print(f"  {printable(name)}  {len(data):,} bytes")
+    if publication.signatures:
+        console.print(f"signed with {signing_key}: {list_names(publication.signatures)}")
     if not allow_private:
         publication.require_impersonal()
     if dry_run:

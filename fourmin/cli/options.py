@@ -39,4 +39,11 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one field of the configuration."),
 ]
+SigningKey = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Sign with this SSH key: a private one, or the .pub of one in the agent.",
+    ),
+]
 System = Annotated[str | None, typer.Option(help="The system's name; default: its hardware.")]

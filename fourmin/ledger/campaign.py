@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from fourmin.base.canonical import loads_strict, sha256_hex
 from fourmin.base.errors import FourminError
@@ -22,6 +22,7 @@ from fourmin.ledger import chain
 from fourmin.ledger.history import History, RunHistory
 from fourmin.ledger.known import KnownCampaign, remember
 from fourmin.ledger.seeds import new_beacon, planned_seeds
+from fourmin.ledger.signatures import LEDGER_SIGNATURE, PLAN_SIGNATURE, message
 from fourmin.results.plan import Plan
 from fourmin.results.run_result import ABORTED, RunFacts
 
@@ -33,6 +34,9 @@ EVENTS_FILE = "events.log"
 CHECKPOINTS_FOLDER = "checkpoints"
 """In the folder of a run that is under way; it is gone once the run has an outcome."""
 PENDING = ".pending"
+
+Sign: TypeAlias = Callable[[bytes], bytes]
+"""Gives the signature of a message, or raises FourminError."""
 
 
 @dataclass
@@ -97,15 +101,17 @@ class Campaign:
         return cls._write(results_folder, plan, new_beacon())
 
     @classmethod
-    def register(cls, folder: Path, plan: Plan) -> Campaign:
-        """Register `plan` in a new folder below `folder`, without seeds.
+    def register(cls, folder: Path, plan: Plan, sign: Sign | None = None) -> Campaign:
+        """Register `plan` in a new folder below `folder`, signed by `sign`, without seeds.
 
         They are assigned when the plan has been merged: see `assign_registered_seeds`.
         """
-        return cls._write(folder, plan, None)
+        return cls._write(folder, plan, None, sign)
 
     @classmethod
-    def _write(cls, parent: Path, plan: Plan, beacon: str | None) -> Campaign:
+    def _write(
+        cls, parent: Path, plan: Plan, beacon: str | None, sign: Sign | None = None
+    ) -> Campaign:
         now, name = plan.created_ms, plan.name
         hidden = parent / f".{name}.new"
         hidden.mkdir(parents=True)
@@ -113,6 +119,8 @@ class Campaign:
             plan_bytes = json_bytes(plan.to_json())
             digest = sha256_hex(plan_bytes)
             write_durably(hidden / CAMPAIGN_FILE, plan_bytes)
+            if sign is not None:
+                write_durably(hidden / PLAN_SIGNATURE, sign(message(digest)))
             opening = {"campaign_sha256": digest}
             lines = [chain.encode(0, "campaign-open", now, chain.GENESIS, opening)]
             if beacon is not None:
@@ -255,11 +263,15 @@ class Campaign:
         self._settle(self.folder / SUMMARY_FILE)
         self.remember()
 
-    def abandon(self, reason: str) -> None:
-        """Give the campaign up, visibly: it ends here and counts as failed."""
+    def abandon(self, reason: str, sign: Sign | None = None) -> None:
+        """Give the campaign up, visibly: it ends here, signed by `sign`, and counts as failed."""
         self._drop_checkpoints()
-        self._append("campaign-abandon", {"reason": reason})
+        self._append("campaign-abandon", {"reason": reason}, sign)
         self.remember()
+
+    def sign_end(self, sign: Sign) -> None:
+        """Sign the head of a ledger that has ended."""
+        self._write_signature(sign(message(self.digest, self.head)))
 
     def recover(self) -> None:
         """Finish what a kill left between a record and the renaming of its file.
@@ -292,12 +304,21 @@ class Campaign:
         os.replace(path.with_name(path.name + PENDING), path)
         sync_folder(path.parent)
 
-    def _append(self, kind: str, data: Mapping[str, Any]) -> None:
-        """Append one record and make it durable before anything else happens."""
+    def _write_signature(self, signature: bytes) -> None:
+        write_durably(self.folder / LEDGER_SIGNATURE, signature)
+
+    def _append(self, kind: str, data: Mapping[str, Any], sign: Sign | None = None) -> None:
+        """Append one record and make it durable before anything else happens.
+
+        Where it ends the ledger it may be signed; nothing is written where that fails.
+        """
         last = self.entries[-1]
         now = max(time.time_ns() // 1_000_000, last.time_ms)
         line = chain.encode(last.index + 1, kind, now, last.sha256, data)
+        signature = sign and sign(message(self.digest, sha256_hex(line)))
         append_line(self.folder / LEDGER_FILE, line)
+        if signature:
+            self._write_signature(signature)
         self.entries.append(
             chain.Entry(
                 line=last.line + 1,

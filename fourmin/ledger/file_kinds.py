@@ -13,6 +13,7 @@ from fourmin.ledger.campaign import (
     RESULT_FILE,
     SUMMARY_FILE,
 )
+from fourmin.ledger.signatures import SIGNED
 from fourmin.results.folder import MAX_FILE_BYTES
 from fourmin.results.names import MAX_DROPPING_BYTES, is_dropping
 
@@ -20,7 +21,7 @@ UNREAD = ("lock", "unknown", "temporary")
 """Kinds of files that nothing reads."""
 RUN_FOLDER = re.compile(r"run-([1-9][0-9]{0,3})\Z")
 KEPT_LOG = re.compile(r"events\.attempt-([1-9][0-9]{0,4})\.log\Z")
-SIGNATURES = ("campaign.sig", "ledger.sig")
+MAX_SIGNATURE_BYTES = 16 * 1024
 _LOCK = re.compile(r"\.lock(-.*)?\Z")
 _TEMPORARY = re.compile(r"\.(.+)\.tmp\Z")
 
@@ -38,13 +39,12 @@ def file_kind(name: str) -> str:
         {EVENTS_FILE: "events", RESULT_FILE: "result"}
         if folder
         else {CAMPAIGN_FILE: "plan", LEDGER_FILE: "ledger", SUMMARY_FILE: "summary"}
+        | dict.fromkeys(SIGNED, "signature")
     )
     if base in known:
         return known[base]
     if folder and KEPT_LOG.match(base):
         return "kept-log"
-    if not folder and base in SIGNATURES:
-        return "signature"
     if not folder and _LOCK.match(base):
         return "lock"
     temporary = _TEMPORARY.match(base)
@@ -57,7 +57,8 @@ def file_kind(name: str) -> str:
 
 def most_bytes(kind: str) -> int:
     """How large a file of a kind may be."""
-    return MAX_DROPPING_BYTES if kind in ("dropping", "signature") else MAX_FILE_BYTES
+    small = {"dropping": MAX_DROPPING_BYTES, "signature": MAX_SIGNATURE_BYTES}
+    return small.get(kind, MAX_FILE_BYTES)
 
 
 def is_checkpoints(folder: str) -> bool:

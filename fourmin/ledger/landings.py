@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fourmin.ledger.campaign import CAMPAIGN_FILE, LEDGER_FILE
 from fourmin.ledger.git import Person, Repository, Step, Write
-from fourmin.results.places import SUBMISSIONS, Place
+from fourmin.results.places import MAX_SIGNERS_BYTES, SIGNERS_FILE, SUBMISSIONS, Place
 
 BEACON_FILE = "rules/beacon"
 _PLANS = f"**/{CAMPAIGN_FILE}"
@@ -34,7 +34,7 @@ class Landing:
     stands: bool
     """Whether the branch has held the plan ever since: taken back, it is so for ever."""
     order: int = field(default=0, compare=False)
-    """How many commits of plans and beacons came before."""
+    """How many commits of plans, ledgers, beacons and signers came before."""
     time_ms: int = field(default=0, compare=False)
     """When the commit was made, as it says."""
     path: str = field(default="", compare=False)
@@ -77,7 +77,9 @@ NOT_LOOKED_AT = Registration()
 
 
 class Landings:
-    """Every plan that ever landed on a branch, and the branch's beacons, by one call of git."""
+    """Every plan and ledger that ever landed on a branch, the branch's beacons, and the keys of its
+    submitters, by one call of git.
+    """
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
@@ -86,8 +88,11 @@ class Landings:
         self._broken: set[tuple[str, str]] = set()
         self._steps: list[Step] = []
         self.beacons: list[int] = []
-        """By their order among the commits of plans and beacons."""
-        for step in repository.steps(BEACON_FILE, _PLANS):
+        """By their order among the commits of plans, ledgers, beacons and signers."""
+        self._signers: dict[str, list[tuple[int, str]]] = {}
+        self._keys: dict[str, bytes] = {}
+        names = (CAMPAIGN_FILE, LEDGER_FILE, SIGNERS_FILE)
+        for step in repository.steps(BEACON_FILE, *(f"**/{name}" for name in names)):
             number = len(self._steps)
             self._steps.append(step)
             if step.parents < 2 and _is_beacon(step.writes):
@@ -96,6 +101,8 @@ class Landings:
                 self._landed.setdefault((write.path, write.after), number)
                 if write.after != write.before:
                     self._broken.add((write.path, write.before))
+                if write.path.endswith(f"/{SIGNERS_FILE}"):
+                    self._signers.setdefault(write.path, []).append((number, write.after))
 
     def of(self, path: str, plan: bytes) -> Landing | None:
         """How a plan's bytes landed at `path` (from the root); None where they never did."""
@@ -154,6 +161,24 @@ class Landings:
             self._steps[landed].time_ms,
             *key,
         )
+
+    def signers(self, path: str, signed: str, data: bytes) -> tuple[bytes | None, bool]:
+        """The file of signers at `path` before `data` landed at `signed`, None where there was none,
+        and whether it did land: otherwise it is the present file.
+        """
+        landed = self._landed.get((signed, self.blob(data)))
+        known = reversed(self._signers.get(path, []))
+        before = (blob for number, blob in known if landed is None or number < landed)
+        blob = next(before, "")
+        if blob and blob not in self._keys:
+            # One that is too large holds no key.
+            self._keys[blob] = self.repository.blobs([blob], MAX_SIGNERS_BYTES).get(blob, b"")
+        return self._keys.get(blob), landed is not None
+
+    @property
+    def any_signers(self) -> bool:
+        """Whether the branch holds a file of signers."""
+        return any(known[-1][1] for known in self._signers.values())
 
     def blob(self, data: bytes) -> str:
         """The name that git gives to a file of these bytes, by the repository's kind of ids."""

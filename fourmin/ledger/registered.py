@@ -13,6 +13,8 @@ from fourmin.base.errors import FourminError
 from fourmin.ledger.campaign import CAMPAIGN_FILE, LEDGER_FILE
 from fourmin.ledger.git import Repository, repository_around
 from fourmin.ledger.landings import CLAIMED, REGISTERED, SELF, Landing, Landings, Registration
+from fourmin.ledger.signatures import SIGNED, Signing, require_ssh_keygen
+from fourmin.ledger.signed import signing_of
 from fourmin.ledger.view import CampaignView
 from fourmin.results.folder import MAX_JSON_BYTES
 from fourmin.results.places import SUBMISSIONS
@@ -22,7 +24,8 @@ _DEEPEN = "git fetch --unshallow, or in a workflow: fetch-depth: 0"
 
 
 class Registrations:
-    """Looks each repository's history up once, and only where a campaign does not register itself.
+    """Looks each repository's history up once, and only where a campaign lies among submissions or
+    does not register itself.
 
     With `base` that repository's branch decides, and FourminError is raised where git fails;
     otherwise, of the repository around each campaign, the branch that others merge into
@@ -35,9 +38,10 @@ class Registrations:
         self._others: dict[str, Landings] = {}
 
     def attach(self, campaigns: Iterable[CampaignView]) -> None:
-        """Give each campaign its `registration`, and with a base its `landed`."""
+        """Give each campaign its `registration` and `signing`, and with a base its `landed`."""
         for campaign in campaigns:
             campaign.registration = self.of(campaign)
+            campaign.signing = self._signing(campaign)
             if self._base is not None and isinstance(known := self._landings(None), Landings):
                 campaign.landed = _landing(known, campaign)
 
@@ -74,6 +78,15 @@ class Registrations:
             if unsaid and self._elsewhere(known.repository, campaign, beacon):
                 return Registration(CLAIMED, landing, unproved="not on the base branch here")
         return Registration(CLAIMED, landing, contradiction=against)
+
+    def _signing(self, campaign: CampaignView) -> Signing:
+        """What a campaign's signatures are worth; outside of submissions none is required."""
+        if not campaign.place:
+            return Signing()
+        known = self._landings(_top(campaign))
+        if isinstance(known, Landings):
+            return signing_of(campaign, known, strict=self._base is not None)
+        return Signing(unproved=known.unproved if SIGNED.keys() & campaign.files.keys() else "")
 
     def gone(
         self, paths: Sequence[Path], present: Collection[CampaignView]
@@ -125,7 +138,10 @@ class Registrations:
                 return Registration(CLAIMED, unproved="no git history")
             if repository.shallow:
                 return Registration(CLAIMED, unproved="a shallow clone", advice=_DEEPEN)
-            return Landings(repository)
+            landings = Landings(repository)
+            if self._base is not None and landings.any_signers:
+                require_ssh_keygen()
+            return landings
         except FourminError as error:
             return self._unreadable(error)
 

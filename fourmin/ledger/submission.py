@@ -12,7 +12,7 @@ from pathlib import Path
 from fourmin.ledger.view import CampaignView, Document
 from fourmin.results.folder import JsonFile, list_folder, read_bytes
 from fourmin.results.names import MAX_DROPPING_BYTES, is_dropping, wrong_folder_name
-from fourmin.results.places import LEVELS, SYSTEM_FILE, Place, misfit
+from fourmin.results.places import LEVELS, SIGNERS_FILE, SYSTEM_FILE, Place, misfit
 from fourmin.ruleset import CURRENT
 
 
@@ -20,20 +20,22 @@ from fourmin.ruleset import CURRENT
 class PackageView:
     """A folder whose paths follow the grammar of `places`, outside of campaigns.
 
-    `misfits` are paths below it, each with why it does not belong there.
+    `misfits` are paths below it, each with why it does not belong there; `signers` the files of
+    keys, each with its submitter (None where only a caller above could tell) and its bytes, or the
+    kind of fault for which it cannot be read.
     """
 
     path: str
     misfits: tuple[tuple[str, str], ...]
     droppings: tuple[str, ...]
+    signers: tuple[tuple[str, str | None, bytes | str], ...] = ()
 
     @classmethod
     def load(
-        cls, folder: Path, path: str, grammar: str, level: int, campaigns: Collection[str]
+        cls, folder: Path, path: str, grammar: str, place: Place, campaigns: Collection[str]
     ) -> PackageView:
-        """Look at all names that lie in no campaign. `level` is how far below its root it lies;
-        `campaigns` are relative to it.
-        """
+        """Look at all names that lie in no campaign; `campaigns` are relative to the folder."""
+        level, signers = len(place), []
         contents = list_folder(folder, len(LEVELS) + 1 - level, campaigns)
         droppings, misfits = [], [(fault.path, fault.message) for fault in contents.faults]
         for name in contents.folders:
@@ -44,9 +46,13 @@ class PackageView:
             if is_dropping(base) and size <= MAX_DROPPING_BYTES:
                 droppings.append(name)
             else:
-                misfits.append((name, misfit(grammar, depth, base, size)))
+                why = misfit(grammar, depth, base, size)
+                misfits.append((name, why))
+                if base == SIGNERS_FILE and not why:
+                    data = read_bytes(folder / name)
+                    signers.append((name, (*place, *name.split("/"))[0], data))
         wrong = sorted((name, why) for name, why in misfits if why)
-        return cls(path, tuple(wrong), tuple(sorted(droppings)))
+        return cls(path, tuple(wrong), tuple(sorted(droppings)), tuple(signers))
 
     def where(self, name: str) -> str:
         """The path of a file below, as findings name it."""

@@ -63,7 +63,7 @@ def campaign_result(campaign: CampaignView, verdict: Verdict, now_ms: int) -> Re
         practice=practice,
         verdict=verdict,
         registration=registration.word,
-        registered=registration.evidence,
+        registered=(*registration.evidence, *(["signed"] if campaign.signing.proved else [])),
         planned=_planned(plan, campaign, landed) if plan else None,
         nodes=configuration.get("nodes"),
         group=(

@@ -25,6 +25,8 @@ from fourmin.results.folder import MAX_JSON_BYTES, read_bytes
 SUBMISSIONS = "submissions"
 AUDITS = "audits"
 SYSTEM_FILE = "system.json"
+SIGNERS_FILE = "allowed_signers"
+MAX_SIGNERS_BYTES = 1 << 16
 LEVELS = ("submitter", "system", "benchmark", "name")
 """What each folder from the root to a campaign is called after: fields of the plan."""
 
@@ -34,7 +36,7 @@ Place: TypeAlias = tuple["str | None", ...]
 _ADMITTED: Mapping[str, Mapping[int, Mapping[str, int]]] = {
     SUBMISSIONS: {
         0: {r"README\.md": 1 << 20, r"\.gitkeep": 0},
-        1: {"allowed_signers": 1 << 16},
+        1: {SIGNERS_FILE: MAX_SIGNERS_BYTES},
         2: {r"system\.json": 1 << 16},
     },
     AUDITS: {

@@ -24,6 +24,7 @@ from fourmin.rules import (
     runs,
     schema,
     seeds,
+    signers,
     system,
 )
 from fourmin.rules.foreign.table import JUDGES
@@ -32,7 +33,7 @@ from fourmin.rules.rule import GROUPS, Rule
 MODULES = (
     campaigns, changes, clock, convergence, data, description, evaluation, eventlog, hidden,
     hyperparameters, learning, ledger, package, plausibility, registration, restarts, runs, schema,
-    seeds, system,
+    seeds, signers, system,
 )  # fmt: skip
 
 

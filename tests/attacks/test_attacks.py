@@ -11,6 +11,7 @@ import attacks_in_git
 import attacks_on_evidence
 import attacks_on_places
 import attacks_on_runs
+import attacks_on_signers
 import attacks_on_times
 import pytest
 import worlds
@@ -19,7 +20,7 @@ from campaign_factory import make_campaign
 from forger import forge
 
 MODULES = (attacks_in_git, attacks_on_evidence, attacks_on_places, attacks_on_runs,
-           attacks_on_times)  # fmt: skip
+           attacks_on_signers, attacks_on_times)  # fmt: skip
 SECURITY = Path(__file__).parents[2] / "docs/security.md"
 FOUND = [one for one in ATTACKS if not one.listed]
 PASSING = [one for one in ATTACKS if one.listed]

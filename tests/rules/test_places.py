@@ -145,8 +145,8 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 def test_as_it_is_and_with_a_readme_and_signers(root: Path) -> None:
     (root / "README.md").write_text("how to submit")
-    (root / "lab" / "allowed_signers").write_text("lab ssh-ed25519 AAAA")
-    (root / HOME / "campaign.sig").write_text("-----BEGIN SSH SIGNATURE-----")
+    (root / "lab" / "allowed_signers").write_text(f'lab namespaces="fourmin" {KEY}')
+    (root / HOME / "campaign.sig").write_text(SIGNATURE)
     report = check([root], waivers=())
     assert report.ok
     assert sorted(one.kind for one in report.checked) == ["campaign"] * 2 + ["submission"] * 2
