@@ -163,8 +163,8 @@ class Landings:
         )
 
     def signers(self, path: str, signed: str, data: bytes) -> tuple[bytes | None, bool]:
-        """The file of signers at `path` before `data` landed at `signed`, None where there was none,
-        and whether it did land: otherwise it is the present file.
+        """The file of signers at `path` before `data` landed at `signed` (None where there was
+        none), and whether it did land: otherwise it is the present file.
         """
         landed = self._landed.get((signed, self.blob(data)))
         known = reversed(self._signers.get(path, []))

@@ -13,7 +13,7 @@ from fourmin.base.errors import FourminError
 from fourmin.ledger.campaign import CAMPAIGN_FILE, LEDGER_FILE
 from fourmin.ledger.git import Repository, repository_around
 from fourmin.ledger.landings import CLAIMED, REGISTERED, SELF, Landing, Landings, Registration
-from fourmin.ledger.signatures import SIGNED, Signing, require_ssh_keygen
+from fourmin.ledger.signatures import NOT_SIGNED, SIGNED, Signing, require_ssh_keygen
 from fourmin.ledger.signed import signing_of
 from fourmin.ledger.view import CampaignView
 from fourmin.results.folder import MAX_JSON_BYTES
@@ -82,7 +82,7 @@ class Registrations:
     def _signing(self, campaign: CampaignView) -> Signing:
         """What a campaign's signatures are worth; outside of submissions none is required."""
         if not campaign.place:
-            return Signing()
+            return NOT_SIGNED
         known = self._landings(_top(campaign))
         if isinstance(known, Landings):
             return signing_of(campaign, known, strict=self._base is not None)

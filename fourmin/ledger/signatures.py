@@ -52,6 +52,9 @@ class Signing:
     """Why nothing could be said of one that is required."""
 
 
+NOT_SIGNED = Signing()
+
+
 def message(plan: str, head: str = "") -> bytes:
     """What is signed: the SHA-256 of a plan, or with it that of the last line of its ledger."""
     said = f"fourmin-ledger-v1\n{plan}\n{head}\n" if head else f"fourmin-plan-v1\n{plan}\n"
@@ -146,7 +149,16 @@ def sign(key: Path, said: bytes) -> bytes:
     `key` is a private key, or a public one whose private half is in the agent.
     Raises FourminError where there is none.
     """
-    command = [require_ssh_keygen(), "-q", "-Y", "sign", "-n", _NAMESPACE, "-f", key.absolute()]
+    command = [
+        require_ssh_keygen(),
+        "-q",
+        "-Y",
+        "sign",
+        "-n",
+        _NAMESPACE,
+        "-f",
+        str(key.absolute()),
+    ]
     signature = b""
     with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
         path = Path(scratch, "message")  # not by standard input, which ssh-keygen asks at

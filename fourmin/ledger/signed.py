@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fourmin.base.errors import FourminError
 from fourmin.ledger.landings import Landings
-from fourmin.ledger.signatures import SIGNED, Signing, message, refusal
+from fourmin.ledger.signatures import NOT_SIGNED, SIGNED, Signing, message, refusal
 from fourmin.ledger.view import CampaignView
 from fourmin.results.places import SIGNERS_FILE
 
@@ -30,7 +30,7 @@ def signing_of(campaign: CampaignView, landings: Landings, strict: bool = False)
     folder, levels = landings.repository.relative(campaign.path), len(campaign.place or ())
     names = [] if folder is None else folder.split("/")
     if len(names) < levels:
-        return Signing()
+        return NOT_SIGNED
     *above, submitter = names[: len(names) - levels + 1]
     signers = "/".join((*above, submitter, SIGNERS_FILE))
     proved, wrong, unproved = False, {}, ""

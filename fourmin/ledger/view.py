@@ -27,7 +27,7 @@ from fourmin.ledger.campaign import (
 from fourmin.ledger.file_kinds import RUN_FOLDER, UNREAD, file_kind, is_checkpoints, most_bytes
 from fourmin.ledger.history import History, RunHistory
 from fourmin.ledger.landings import NOT_LOOKED_AT, Landing, Registration
-from fourmin.ledger.signatures import Signing
+from fourmin.ledger.signatures import NOT_SIGNED, Signing
 from fourmin.log import keys
 from fourmin.log.reader import EventLog, read_log
 from fourmin.log.records import Record
@@ -203,7 +203,7 @@ class CampaignView:
     """How its plan came to the base branch that a change is compared with."""
     registration: Registration = NOT_LOOKED_AT
     """How it was registered, where that is looked at."""
-    signing: Signing = Signing()
+    signing: Signing = NOT_SIGNED
     """What its signatures are worth, where that is looked at."""
     place: Place | None = None
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from campaign_factory import make_campaign
+from campaign_factory import make_campaign, system_description
 from foreign_factory import make_package
 from git_history import History
+from signing import line_of, make_key
 from workflows import scripts
+
+from fourmin.base.files import json_bytes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ACTION = (REPOSITORY / "action.yml").read_text()
@@ -56,6 +60,26 @@ def test_the_action_ends_as_validate_does(runs: int, code: int, tmp_path: Path) 
     assert done.returncode == code, done.stderr
     assert ("::error " in done.stdout) == bool(code)
     assert '"version": "2.1.0"' in (tmp_path / "findings.sarif").read_text()
+
+
+@pytest.mark.parametrize(("base", "code"), [("main", 2), ("", 0)])
+def test_a_change_is_not_judged_without_ssh_keygen_where_submitters_sign(
+    base: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "change"
+    history = History(root)
+    make_campaign(root / "submissions/lab/box/digits", submitter="lab", system_name="box")
+    history.commit({
+        "submissions/lab/box/system.json": json_bytes(system_description("lab", "box")),
+        "submissions/lab/allowed_signers": line_of("lab", make_key("lab")).encode(),
+    })  # fmt: skip
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "git", "sed"):
+        (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    done = run_action(tmp_path, CHECK_FOLDER="change", CHECK_BASE=base)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert ("ssh-keygen is not installed" in done.stderr) == bool(base)
 
 
 def test_nothing_there_is_wrong_usage(tmp_path: Path) -> None:

@@ -14,8 +14,7 @@ from fourmin.base.errors import FourminError
 from fourmin.ledger import signatures
 from fourmin.ledger.signatures import (
     is_signature,
-    ledger_message,
-    plan_message,
+    message,
     read_signers,
     refusal,
     sign,
@@ -25,8 +24,8 @@ MESSAGE = b"fourmin-plan-v1\nabc\n"
 
 
 def test_the_messages_are_what_the_documentation_says() -> None:
-    assert plan_message("ab") == b"fourmin-plan-v1\nab\n"
-    assert ledger_message("ab", "cd") == b"fourmin-ledger-v1\nab\ncd\n"
+    assert message("ab") == b"fourmin-plan-v1\nab\n"
+    assert message("ab", "cd") == b"fourmin-ledger-v1\nab\ncd\n"
 
 
 def _key(kind: str, *fields: bytes) -> str:
@@ -136,20 +135,20 @@ def _program(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("script", "message"),
+    ("script", "told"),
     [
         ("echo 'unknown option -- Y\nusage: ssh-keygen' >&2; exit 1", "knows no signatures"),
         ("sleep 60", "cannot verify"),
     ],
 )
 def test_a_program_that_cannot_tell_proves_nothing(
-    script: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = make_key("one")
     made = signature(MESSAGE, key)
     _program(tmp_path, script, monkeypatch)
     monkeypatch.setattr(signatures, "_VERIFY_SECONDS", 1)
-    with pytest.raises(FourminError, match=message):
+    with pytest.raises(FourminError, match=told):
         refusal(line_of("lab", key).encode(), "lab", MESSAGE, made)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from campaign_factory import CREATED_MS, make_campaign, system_description
 from foreign_factory import make_package
+from signing import allow, make_key, sign
 from tamper import apply, read_ledger, reseal
 from typer.testing import CliRunner
 
@@ -145,8 +146,8 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
 
 def test_as_it_is_and_with_a_readme_and_signers(root: Path) -> None:
     (root / "README.md").write_text("how to submit")
-    (root / "lab" / "allowed_signers").write_text(f'lab namespaces="fourmin" {KEY}')
-    (root / HOME / "campaign.sig").write_text(SIGNATURE)
+    allow(root, "lab", make_key("lab"))
+    sign(root / HOME, make_key("lab"))
     report = check([root], waivers=())
     assert report.ok
     assert sorted(one.kind for one in report.checked) == ["campaign"] * 2 + ["submission"] * 2
