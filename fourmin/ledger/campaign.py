@@ -34,6 +34,7 @@ EVENTS_FILE = "events.log"
 CHECKPOINTS_FOLDER = "checkpoints"
 """In the folder of a run that is under way; it is gone once the run has an outcome."""
 PENDING = ".pending"
+ENDS = ("campaign-close", "campaign-abandon")
 
 Sign: TypeAlias = Callable[[bytes], bytes]
 """Gives the signature of a message, or raises FourminError."""
@@ -256,7 +257,6 @@ class Campaign:
 
     def close(self, summary: Mapping[str, Any]) -> None:
         """Record the benchmark result and end the ledger."""
-        self._drop_checkpoints()
         data = json_bytes(summary)
         write_durably(self.folder / (SUMMARY_FILE + PENDING), data)
         self._append("campaign-close", {"summary_sha256": sha256_hex(data)})
@@ -265,7 +265,6 @@ class Campaign:
 
     def abandon(self, reason: str, sign: Sign | None = None) -> None:
         """Give the campaign up, visibly: it ends here, signed by `sign`, and counts as failed."""
-        self._drop_checkpoints()
         self._append("campaign-abandon", {"reason": reason}, sign)
         self.remember()
 
@@ -316,6 +315,8 @@ class Campaign:
         now = max(time.time_ns() // 1_000_000, last.time_ms)
         line = chain.encode(last.index + 1, kind, now, last.sha256, data)
         signature = sign and sign(message(self.digest, sha256_hex(line)))
+        if kind in ENDS:
+            self._drop_checkpoints()
         append_line(self.folder / LEDGER_FILE, line)
         if signature:
             self._write_signature(signature)

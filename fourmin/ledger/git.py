@@ -253,10 +253,10 @@ class Repository:
         if step is not None:
             yield step
 
-    def commits_touching(self, path: str) -> list[str]:
-        """The commits since the branch, but merges, that change `path`, oldest first."""
+    def commits_touching(self, glob: str) -> list[str]:
+        """The commits since the branch, but merges, that change such a path, oldest first."""
         asked = ("--full-history", "--no-merges", "--reverse", f"{self.branch}..HEAD", "--")
-        return _git(self.root, "rev-list", *asked, f":(top,literal){path}").split()
+        return _git(self.root, "rev-list", *asked, f":(top,glob){glob}").split()
 
     def relative(self, path: str) -> str | None:
         """`path` (as a caller gave it) from the root with `/`, None where it lies outside."""

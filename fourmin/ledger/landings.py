@@ -89,6 +89,7 @@ class Landings:
         self._steps: list[Step] = []
         self.beacons: list[int] = []
         """By their order among the commits of plans, ledgers, beacons and signers."""
+        self._last: dict[str, tuple[int, str]] = {}
         self._signers: dict[str, list[tuple[int, str]]] = {}
         self._keys: dict[str, bytes] = {}
         names = (CAMPAIGN_FILE, LEDGER_FILE, SIGNERS_FILE)
@@ -99,6 +100,7 @@ class Landings:
                 self.beacons.append(number)
             for write in step.writes:
                 self._landed.setdefault((write.path, write.after), number)
+                self._last[write.path] = number, write.after
                 if write.after != write.before:
                     self._broken.add((write.path, write.before))
                 if write.path.endswith(f"/{SIGNERS_FILE}"):
@@ -164,9 +166,11 @@ class Landings:
 
     def signers(self, path: str, signed: str, data: bytes) -> tuple[bytes | None, bool]:
         """The file of signers at `path` before `data` landed at `signed` (None where there was
-        none), and whether it did land: otherwise it is the present file.
+        none), and whether it did land: otherwise it is the present file. What was taken back and
+        came again landed then: within a change that took it back nobody saw the keys.
         """
-        landed = self._landed.get((signed, self.blob(data)))
+        number, present = self._last.get(signed, (0, ""))
+        landed = number if present == self.blob(data) else None
         known = reversed(self._signers.get(path, []))
         before = (blob for number, blob in known if landed is None or number < landed)
         blob = next(before, "")

@@ -9,7 +9,7 @@ from fourmin.ledger.signatures import SIGNED, is_signature, read_signers
 from fourmin.ledger.submission import PackageView
 from fourmin.ledger.view import CampaignView
 from fourmin.results.names import is_dropping
-from fourmin.results.places import SIGNERS_FILE
+from fourmin.results.places import SIGNERS_FILE, SUBMISSIONS
 from fourmin.rules.changes import ChangeView
 from fourmin.rules.rule import CAMPAIGN, CHANGE, ERROR, NOTE, PACKAGE, Problem, rule
 
@@ -71,11 +71,11 @@ def plain_signers(package: PackageView) -> Iterator[Problem]:
 
 @rule("SUB027", "signers-alone", ERROR, CHANGE)
 def signers_alone(change: ChangeView) -> Iterator[Problem]:
-    """A change of a submitter's keys does nothing else.
+    """A change of a submitter's keys, in any of its commits, does nothing else.
 
     What it checks
-        The paths that differ from the base commit: where an allowed_signers is among them, there
-        is no other.
+        The paths that differ from the base commit, and the commits since then one by one: where
+        an allowed_signers is among them, the change is of this file alone.
     Why it is bad
         Whoever merges it says that these keys are the submitter's. Within another change nobody
         sees that.
@@ -84,8 +84,12 @@ def signers_alone(change: ChangeView) -> Iterator[Problem]:
     How to put it right
         Propose the keys for themselves, and the rest once they are merged.
     """
-    paths = [changed.path for changed in change.repository.changes]
-    paths = [path for path in paths if not is_dropping(posixpath.basename(path))]
-    for path in paths:
-        if posixpath.basename(path) == SIGNERS_FILE and len(paths) > 1:
+    changed = {one.path: posixpath.basename(one.path) for one in change.repository.changes}
+    paths = {path: name for path, name in changed.items() if not is_dropping(name)}
+    if [*paths.values()] == [SIGNERS_FILE]:
+        return
+    for path, name in paths.items():
+        if name == SIGNERS_FILE:
             yield Problem(path, "changed together with something else")
+    for commit in change.repository.commits_touching(f"**/{SIGNERS_FILE}"):
+        yield Problem(SUBMISSIONS, f"keys changed by the commit {commit[:12]}, among other things")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attack import attack
 from attacks_in_git import _next
-from signing import SIGNATURES, allow, make_key, messages, sign, signature
+from signing import SIGNATURES, allow, line_of, make_key, messages, sign, signature
 from tamper import read_ledger, reseal, write_ledger
 from worlds import commit, land
 
@@ -205,6 +205,35 @@ def keys_taken_away_for_the_time_of_a_change(root: Path) -> None:
     _next(root)
     commit(root)
     path.write_bytes(kept)
+    commit(root)
+
+
+@attack("repository", "LED025")
+def landed_for_a_moment_when_there_were_no_keys(root: Path) -> None:
+    """Within a change that was fast-forwarded, and of which nothing but a page was seen."""
+    signing(root)
+    path = root / "submissions/lab/allowed_signers"
+    kept = path.read_bytes()
+    path.unlink()
+    commit(root)
+    folder = _next(root)
+    commit(root)
+    aside = shutil.move(folder, root.parent / "aside")
+    path.write_bytes(kept)
+    (root / "README.md").write_text("hello\n")
+    land(root)
+    shutil.move(aside, folder)
+    commit(root)
+
+
+@attack("repository", "SUB027")
+def keys_changed_for_a_moment(root: Path) -> None:
+    signing(root)
+    path = allow(root / "submissions", "lab", make_key("nobody"))
+    commit(root)
+    allow(root / "submissions", "lab", make_key("lab"))
+    assert path.read_text() == line_of("lab", make_key("lab"))
+    (root / "README.md").write_text("hello\n")
     commit(root)
 
 
