@@ -65,6 +65,7 @@ def test_json(tmp_path: Path) -> None:
             "ok": True,
             "status": "valid",
             "unchecked": [],
+            "fails": [],
         }
     ]
     assert [f["code"] for f in value["findings"]] == ["RUN005", "SYS005"]
