@@ -234,11 +234,7 @@ class Result:
     @property
     def level(self) -> int:
         """What stands below what in a table: valid, doubtful, without a time, kept apart."""
-        if self.apart:
-            return 3
-        if self.minutes is None:
-            return 2
-        return int(bool(self.doubt))
+        return 3 if self.apart else 2 if self.minutes is None else int(bool(self.doubt))
 
     @property
     def apart(self) -> bool:
