@@ -66,6 +66,7 @@ def test_json(tmp_path: Path) -> None:
             "status": "valid",
             "unchecked": [],
             "fails": [],
+            "registration": "self",
         }
     ]
     assert [f["code"] for f in value["findings"]] == ["RUN005", "SYS005"]
