@@ -55,7 +55,7 @@ def validate(
     """Check campaigns, runs and submissions by the rules.
 
     Exit code 0: no error. 1: at least one error (with --strict: or warning, or a required check
-    that could not be made). 2: wrong usage, or nothing there to check.
+    that could not be made). 2: wrong usage, or nothing there that could be judged.
     """
     from fourmin.base.errors import FourminError
     from fourmin.rules.engine import check
@@ -68,5 +68,12 @@ def validate(
     for line in FORMATS[output.value](report):
         sys.stdout.write(line + "\n")
     sys.stdout.flush()
+    if not report.judged:
+        raise FourminError(
+            f"nothing to check in {', '.join(map(str, paths))}",
+            "\n".join(dict.fromkeys(verdict.not_judged for verdict in report.checked)),
+            "name a folder that `fourmin run` wrote, such as results/<campaign>, or finished logs "
+            "of ResNet-50",
+        )
     if not (report.clean if strict else report.ok):
         raise typer.Exit(1)

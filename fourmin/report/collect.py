@@ -18,6 +18,7 @@ from fourmin.report.parallel import in_processes
 from fourmin.report.prices import Price, price_of
 from fourmin.report.published import published_results
 from fourmin.results import tree
+from fourmin.results.importers.model import MLPERF, MLPERF_BENCHMARK
 from fourmin.rules.changes import submissions_stay
 from fourmin.rules.engine import check_campaigns
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
@@ -25,8 +26,6 @@ from fourmin.rules.rule import unchecked
 from fourmin.rules.verdict import Verdict
 from fourmin.ruleset import CURRENT
 
-DROPPED = frozenset({"RUN009"})
-"""One run that did not converge makes no set invalid: it is the dropped slowest."""
 LEFT = frozenset({submissions_stay.code})
 """What cannot be said of a campaign that left the tree."""
 
@@ -71,12 +70,16 @@ def _results(paths: Sequence[Path]) -> Iterator[Result]:
 
 
 def _foreign(target: tree.Target) -> Result | None:
-    """A row for another benchmark's result; a single log is a run and none."""
+    """A row for another benchmark's result; a single log is a run and none.
+
+    Neither have the sets of MLPerf's other benchmarks, of which nothing was read.
+    """
     with collector_paused():
         found = load_foreign(target)
-        if target.kind == tree.MLPERF_RUN or not found.judged or not found.runs:
+        other = found.source == MLPERF and found.benchmark != MLPERF_BENCHMARK
+        if target.kind == tree.MLPERF_RUN or other:
             return None
         findings = tuple(check_foreign(found))
-        result = foreign_result(found, Verdict(target.path, target.kind, findings, DROPPED))
+        result = foreign_result(found, Verdict(target.path, target.kind, findings))
         del found
     return result

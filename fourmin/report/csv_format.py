@@ -52,7 +52,7 @@ _FIELDS = (
     "clock", "round", "citation", "run_minutes", "run_statuses", "status", "unchecked", "evidence",
     "rank", "ranked", "scaled", "nodes", "batches", "campaigns_at_batch", "failed_campaigns",
     "pending_campaigns", "known_campaigns", "shown_campaigns", "practice_campaigns",
-    "attempts_before_start",
+    "attempts_before_start", "fails",
 )  # fmt: skip
 
 
@@ -76,6 +76,7 @@ def _row(kind: str, result: Result) -> dict[str, Any]:
         ci95_high=high,
         waivers=" ".join(result.verdict.waivers),
         unchecked=" ".join(result.verdict.unchecked),
+        fails=" ".join(result.verdict.fails),
         evidence="; ".join(result.evidence),
         run_minutes=" ".join("" if r.minutes is None else repr(r.minutes) for r in result.runs),
         run_statuses=" ".join(run.facts.status for run in result.runs),

@@ -5,7 +5,8 @@ benchmark, ruleset, division and kind of registration. Each batch of it has a ro
 is its median campaign (of an even number the slower middle one), in which one that is invalid, was
 abandoned, never closed or has no result counts as failed. Of several batches one is the submitter's
 row in a ranking: that which the first plan on the base branch names; otherwise the slowest.
-Practice campaigns never count, and those that are not closed yet do not count yet.
+Practice campaigns never count, and those that are not closed yet do not count yet. Of others'
+results each is a group of its own, and stands in no table where nothing of it could be judged.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import replace
 from fourmin.ledger.landings import SELF
 from fourmin.report.model import Comparison, Result, Standing
 from fourmin.report.scaling import with_baselines
+from fourmin.rules.verdict import NOT_JUDGED
 
 Order = tuple[int, float, str]
 
@@ -30,7 +32,7 @@ def compare(ruleset: str, results: Iterable[Result]) -> Comparison:
     every = list(results)
     groups: dict[Hashable, list[Result]] = {}
     for result in every:
-        if not result.practice:
+        if not result.practice and (result.status != NOT_JUDGED or not result.verified):
             groups.setdefault(result.group, []).append(result)
     here = {result.identity for result in every if not result.gone}
     counted = [result for result in every if not (result.practice or result.pending)]

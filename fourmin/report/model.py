@@ -19,13 +19,10 @@ from fourmin.results.rcp import Convergence
 from fourmin.results.run_result import RunFacts
 from fourmin.results.scoring import counted
 from fourmin.results.statistics import known_mean, mean
-from fourmin.rules.rule import FOURMIN
-from fourmin.rules.verdict import INVALID, UNCHECKED, VALID, Verdict
+from fourmin.rules.verdict import FAILS_HERE, INVALID, NOT_JUDGED, UNCHECKED, VALID, Verdict
 
 PUBLISHED = "published"
 """The source of results that others reported and nobody checked here."""
-NOT_JUDGED = "not-judged"
-"""The status of such a result."""
 CLOSED, PENDING, ABANDONED = "closed", "pending", "abandoned"
 _UNKNOWN = Convergence(None, None)
 
@@ -212,7 +209,7 @@ class Result:
     @property
     def failed(self) -> bool:
         """Whether this campaign counts as failed in its group."""
-        invalid = self.source == FOURMIN and self.status == INVALID
+        invalid = self.status == INVALID
         return not self.pending and (self.minutes is None or self.state != CLOSED or invalid)
 
     @property
@@ -236,12 +233,24 @@ class Result:
 
     @property
     def level(self) -> int:
-        """What stands below what in a table: valid, unchecked, without a time, invalid."""
-        if self.status == INVALID:
-            return 3
-        if self.minutes is None:
-            return 2
-        return int(self.status == UNCHECKED)
+        """What stands below what in a table: valid, doubtful, without a time, kept apart."""
+        return 3 if self.apart else 2 if self.minutes is None else int(bool(self.doubt))
+
+    @property
+    def apart(self) -> bool:
+        """Whether it stands below all others, and is neither drawn nor compared.
+
+        An invalid result does, and one of MLPerf that has no time by its own rules.
+        """
+        unscored = self.minutes is not None and self.scaled_minutes is None
+        return self.status == INVALID or (self.status == FAILS_HERE and unscored)
+
+    @property
+    def doubt(self) -> str:
+        """What a reader must know wherever its time stands beside others; empty for nothing."""
+        if self.status == UNCHECKED:
+            return f"unchecked {' '.join(self.verdict.unchecked)}"
+        return self.verdict.words if self.status == FAILS_HERE else ""
 
     @property
     def verified(self) -> bool:
@@ -327,6 +336,7 @@ class Result:
             "waivers": list(self.verdict.waivers),
             "findings": len(self.verdict.findings),
             "unchecked": list(self.verdict.unchecked),
+            "fails": list(self.verdict.fails),
             "evidence": list(self.evidence),
             **{name: getattr(self.standing, key) for name, key in _STANDING.items()},
             "rcp": point
@@ -360,6 +370,7 @@ _KEYS = (
     "status", "unchecked", "evidence", "rank", "scaled", "nodes",
     "ranked", "batches", "campaigns_at_batch", "failed_campaigns", "pending_campaigns",
     "known_campaigns", "shown_campaigns", "practice_campaigns", "attempts_before_start",
+    "fails",
 )  # fmt: skip
 """A result's keys in JSON, most under the names that they have here."""
 

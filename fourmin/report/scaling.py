@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from fourmin.report.model import Baseline, Result
 from fourmin.results.statistics import log_prediction_interval
-from fourmin.rules.verdict import INVALID
 
 
 def with_baselines(results: Sequence[Result], campaigns: Sequence[Result]) -> list[Result]:
@@ -83,6 +82,6 @@ def _series(result: Result) -> Hashable:
 
 def _against(result: Result, baseline: Baseline | None) -> Result:
     """No result, no efficiency: what a failed campaign reached is none of its own."""
-    if baseline is None or result.failed or result.status == INVALID or not result.chips:
+    if baseline is None or result.failed or result.apart or not result.chips:
         return result
     return replace(result, baseline=baseline) if baseline.chips < result.chips else result

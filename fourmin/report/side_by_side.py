@@ -19,7 +19,7 @@ from fourmin.report.group import compare
 from fourmin.report.model import CLOSED, Result
 from fourmin.report.wording import NOT_SCALED, not_checked
 from fourmin.results.statistics import Welch, mean, student_t_quantile, welch_test
-from fourmin.rules.verdict import INVALID, UNCHECKED
+from fourmin.rules.verdict import FAILS_HERE, INVALID, UNCHECKED
 
 LEVEL = 0.05
 """Two results differ where a difference like theirs is less likely than this by chance."""
@@ -169,9 +169,9 @@ def _obstacles(a: Result, b: Result) -> Iterator[str]:
         if left != right:
             yield f"another {what}: {_shown(left) or '-'} and {_shown(right) or '-'}"
     for name, result in (("A", a), ("B", b)):
-        if result.status == INVALID:
-            codes = sorted({finding.code for finding in result.verdict.failing})
-            yield f"{name} is INVALID: {' '.join(codes)}"
+        if result.apart:
+            word = "is INVALID" if result.status == INVALID else "has no time by its own rules"
+            yield f"{name} {word}: {' '.join(result.verdict.fails)}"
 
 
 def _notes(a: Result, b: Result) -> Iterator[str]:
@@ -182,6 +182,8 @@ def _notes(a: Result, b: Result) -> Iterator[str]:
             yield f"{name} is reported, not verified here"
         elif result.status == UNCHECKED:
             yield f"{name} is unchecked: {not_checked(result)}"
+        elif result.status == FAILS_HERE:
+            yield f"{name} {result.verdict.words}"
         if result.practice:
             yield f"{name} is practice, which never counts"
         elif result.state != CLOSED:

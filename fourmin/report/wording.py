@@ -8,7 +8,7 @@ from itertools import groupby
 from fourmin.base.text import how_many, printable
 from fourmin.report.model import Comparison, ReportedRun, Result
 from fourmin.rules.rule import SEVERITIES, Finding
-from fourmin.rules.verdict import UNCHECKED
+from fourmin.rules.verdict import NOT_JUDGED
 
 NONE = "-"
 NOT_SCALED = "not scaled"
@@ -84,9 +84,9 @@ def short_verdict(result: Result) -> str:
     if not result.verified:
         return "not verified here"
     state = "" if result.state == "closed" else f"{result.state}, "
-    if result.verdict.status == UNCHECKED:
-        return f"{state}unchecked {' '.join(result.verdict.unchecked)}"
-    return state + ("valid" if result.valid else "INVALID")
+    if result.status == NOT_JUDGED:
+        return result.verdict.words
+    return state + (result.doubt or ("valid" if result.valid else "INVALID"))
 
 
 def checks(result: Result) -> str:

@@ -5,7 +5,8 @@ fastest and the slowest are dropped for the mean; the population deviation is th
 submission's mean, made in the same way, must not lie significantly below: the smallest mean that
 is accepted is mean - t * deviation * sqrt(1/n1 + 1/n2), t the 95% point of Student's t with
 n1 + n2 - 2 degrees of freedom, n1 the reference runs that are left, n2 the submission's. (95% is
-MLCommons' confidence; a benchmark's file states its own.)
+MLCommons' confidence; a benchmark's file states its own.) A point that is interpolated stands for
+twice the submission's runs, of which the fastest and the slowest are dropped as well.
 """
 
 from __future__ import annotations
@@ -175,8 +176,8 @@ def _interpolate(
     share = (batch - low.global_batch_size) / (high.global_batch_size - low.global_batch_size)
     centre = low.mean + share * (high.mean - low.mean)
     deviation = low.deviation + share * (high.deviation - low.deviation)
-    # A reference has twice the submission's number of runs; none of these was made.
-    smallest = _minimum(centre, deviation, 2 * design.submission_runs, design)
+    # Nobody made these runs: twice the submission's number, without the two that are dropped.
+    smallest = _minimum(centre, deviation, 2 * design.submission_runs - 2, design)
     return ReferencePoint(batch, centre, deviation, smallest)
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.errors import FourminError
 from fourmin.ledger.git import Repository
 from fourmin.ledger.registered import Registrations
 from fourmin.ledger.submission import PackageView, SubmissionView
@@ -55,15 +54,9 @@ def check(
     With `base`, a reference in the git repository that holds the paths, also what changed since
     then; with `before`, what a push changed that found the branch there. `waivers` are those of
     this installation, or of the base, unless others are given. Raises FourminError for a path that
-    does not exist, and where there is nothing to check.
+    does not exist.
     """
     targets, empty = tree.find_all([os.fspath(path) for path in paths])
-    if not targets:
-        raise FourminError(
-            f"nothing to check in {', '.join(str(path) for path in paths)}",
-            "no campaign, run, submission or result of MLPerf or DAWNBench lies there",
-            "name the folder that `fourmin run` wrote, such as results/<campaign>",
-        )
     repository = None
     if (reference := base if before is None else before) is not None:
         repository = Repository.open(Path(paths[0]), reference, pushed=before is not None)
@@ -114,7 +107,7 @@ def _check_foreign(target: tree.Target) -> tuple[list[Finding], list[str]]:
     """The findings of another benchmark's result, and the paths of its runs with own files."""
     with collector_paused():
         found = load_foreign(target)
-        own_files = target.kind == tree.MLPERF_RUN_SET and found.judged
+        own_files = target.kind == tree.MLPERF_RUN_SET and not found.unjudged
         runs = [run.path for run in found.runs] if own_files else []
         findings = check_foreign(found, alone=target.kind == tree.MLPERF_RUN)
         del found  # before the collector goes on, so that it finds nothing to look at
@@ -141,7 +134,7 @@ def check_campaigns(
     findings = _waived(findings + _apply(TREE, list(views.values()), ""), views.values())
     judged = verdicts([(target.kind, target.path) for target in described], findings)
     return [
-        (views[one.path], replace(one, findings=(*one.findings, *one.undescribed), undescribed=()))
+        (views[one.path], replace(one, findings=(*one.findings, *one.elsewhere), elsewhere=()))
         for one in judged
         if one.kind == tree.CAMPAIGN
     ]

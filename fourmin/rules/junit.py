@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from fourmin.base.text import printable
 from fourmin.rules.rule import Finding, worst_first
-from fourmin.rules.verdict import UNCHECKED, Report
+from fourmin.rules.verdict import NOT_JUDGED, UNCHECKED, Report
 
 MOST_TOLD = 200
 """Findings that are told of each thing; the rest are counted."""
@@ -15,16 +15,14 @@ MOST_TOLD = 200
 
 def as_junit(report: Report) -> Iterator[str]:
     """One test suite. A case fails where an error stands, and is skipped where a required check
-    could not be made; the other findings are its output.
+    could not be made, or nothing could be judged; the other findings are its output.
     """
     suite = ElementTree.Element("testsuite", name=f"fourmin validate, ruleset {report.ruleset}")
     for verdict in report.verdicts:
         case = ElementTree.SubElement(
             suite, "testcase", classname=f"fourmin.{verdict.kind}", name=printable(verdict.path)
         )
-        if verdict.nothing_there:
-            ElementTree.SubElement(case, "skipped", message="nothing to check there")
-        elif verdict.status == UNCHECKED:
+        if verdict.status in (UNCHECKED, NOT_JUDGED):
             ElementTree.SubElement(case, "skipped", message=verdict.words)
         elif not verdict.ok:
             first = verdict.failing[0]

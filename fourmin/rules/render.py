@@ -11,7 +11,15 @@ from fourmin.ledger.landings import CLAIMED, REGISTERED, REGISTRATIONS
 from fourmin.rules.junit import as_junit
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, SEVERITIES, WARNING, Finding, worst_first
 from fourmin.rules.sarif import as_sarif
-from fourmin.rules.verdict import UNCHECKED, UNKNOWN, Report, Verdict, count
+from fourmin.rules.verdict import (
+    FAILS_HERE,
+    NOT_JUDGED,
+    UNCHECKED,
+    UNKNOWN,
+    Report,
+    Verdict,
+    count,
+)
 
 MOST_ANNOTATIONS = 10
 """GitHub shows so many annotations of each level for a step."""
@@ -66,25 +74,27 @@ def _line(finding: Finding) -> str:
 
 
 def _said(verdict: Verdict) -> str:
-    if verdict.nothing_there:
-        return "nothing to check there"
     told = [how_many(number, level) for level, number in verdict.counts.items() if number]
     said = verdict.words + (f" ({', '.join(told)})" if told else "")
     if verdict.registration in (CLAIMED, REGISTERED):
         said += f", {REGISTRATIONS[verdict.registration]}"
-    return f"{said}; look first at {verdict.look_first}" if len(verdict.failing) > 1 else said
+    first = len(verdict.failing) > 1 and verdict.status != FAILS_HERE
+    return f"{said}; look first at {verdict.look_first}" if first else said
 
 
 def _closing(report: Report) -> str:
-    kinds = Counter(verdict.kind for verdict in report.checked if verdict.kind != UNKNOWN)
-    checked = ", ".join(how_many(kinds[kind], kind) for kind in sorted(kinds))
+    statuses = Counter(verdict.status for verdict in report.verdicts if verdict.kind != UNKNOWN)
+    judged = (verdict for verdict in report.checked if verdict.status != NOT_JUDGED)
+    kinds = Counter(verdict.kind for verdict in judged if verdict.kind != UNKNOWN)
+    checked = ", ".join(how_many(kinds[kind], kind) for kind in sorted(kinds)) or "nothing"
     found = ", ".join(how_many(number, level) for level, number in count(report.findings).items())
     waived = sum(finding.waived is not None for finding in report.findings)
     if waived:
         found += f", {waived} of the errors waived"
-    unchecked = sum(verdict.status == UNCHECKED for verdict in report.verdicts)
-    if unchecked:
-        found += f"; {how_many(unchecked, CAMPAIGN)} unchecked"
+    if statuses[UNCHECKED]:
+        found += f"; {how_many(statuses[UNCHECKED], CAMPAIGN)} unchecked"
+    if statuses[NOT_JUDGED]:
+        found += f"; {statuses[NOT_JUDGED]} not judged"
     return f"Checked {checked} by ruleset {report.ruleset}: {found}."
 
 

@@ -11,7 +11,14 @@ from typing import Any
 
 from fourmin.base.text import printable
 from fourmin.results.places import SYSTEM_FILE
-from fourmin.results.tree import CAMPAIGN, SUBMISSION
+from fourmin.results.tree import (
+    CAMPAIGN,
+    DAWNBENCH_ENTRY,
+    FOREIGN_KINDS,
+    MLPERF_RUN,
+    MLPERF_RUN_SET,
+    SUBMISSION,
+)
 from fourmin.rules.rule import CHANGE, SEVERITIES, WARNING, Finding
 from fourmin.ruleset import load_ruleset
 
@@ -19,6 +26,11 @@ UNKNOWN = "unknown"
 NONE: frozenset[str] = frozenset()
 VALID, UNCHECKED, INVALID = "valid", "unchecked", "invalid"
 """The status of what was checked: no error, and every required check was made; or not."""
+FAILS_HERE, NOT_JUDGED = "fails-here", "not-judged"
+"""Instead of invalid for other benchmarks' results, which have their own judges; and the status of
+what nobody could judge here, which is neither good nor bad."""
+NOTHING_TO_JUDGE = "SCH006"
+"""The code of a finding that says so of another benchmark's result."""
 LOOK_FIRST = ("CLK", "EVA", "CNV", "RUN", "DAT", "HYP", "SEE", "LOG", "PHY", "LED", "SYS")
 """Groups in the order in which an error in them casts doubt on the number itself."""
 
@@ -34,23 +46,39 @@ class Verdict:
     path: str
     kind: str
     findings: tuple[Finding, ...] = ()
-    tolerated: frozenset[str] = NONE
-    """Codes of errors that do not make it invalid."""
     required: frozenset[str] = NONE
     """Codes of the checks that must have been made."""
-    undescribed: tuple[Finding, ...] = ()
-    """Of a campaign among submissions: what is wrong with the description of its system."""
+    elsewhere: tuple[Finding, ...] = ()
+    """Errors of other things that count against it: of a campaign among submissions those in the
+    description of its system, of a run set those of its runs.
+    """
     registration: str = ""
     """Of a campaign: the word of how it was registered, where that was looked at."""
 
     @cached_property
     def failing(self) -> tuple[Finding, ...]:
         """The errors that no waiver covers."""
-        return (*(finding for finding in self.findings if finding.fails), *self.undescribed)
+        return (*(finding for finding in self.findings if finding.fails), *self.elsewhere)
+
+    @property
+    def fails(self) -> tuple[str, ...]:
+        """Their codes, that which a reviewer should look at first foremost."""
+        order = {group: index for index, group in enumerate(LOOK_FIRST)}
+        codes = {finding.code for finding in self.failing}
+        return tuple(sorted(codes, key=lambda code: (order.get(code[:3], len(order)), code)))
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was judged, and no error stands."""
+        return self.status in (VALID, UNCHECKED)
 
     @cached_property
-    def ok(self) -> bool:
-        return all(finding.code in self.tolerated for finding in self.failing)
+    def not_judged(self) -> str:
+        """Why nothing of it could be judged; empty where it was."""
+        if self.kind == UNKNOWN and not self.findings:
+            return "no campaign, run, submission or result of MLPerf or DAWNBench lies there"
+        told = (f.message for f in self.findings if f.code == NOTHING_TO_JUDGE)
+        return next(told, "") if self.kind in FOREIGN_KINDS else ""
 
     @cached_property
     def unchecked(self) -> tuple[str, ...]:
@@ -66,38 +94,40 @@ class Verdict:
 
     @property
     def status(self) -> str:
-        if not self.ok:
-            return INVALID
+        if self.not_judged:
+            return NOT_JUDGED
+        if self.failing:
+            return FAILS_HERE if self.kind in FOREIGN_KINDS else INVALID
         return UNCHECKED if self.unchecked else VALID
 
     @property
     def words(self) -> str:
         """The status as people read it: what could not be checked, and why, is named."""
+        if self.status == NOT_JUDGED:
+            if self.kind == UNKNOWN:
+                return "nothing to check there"
+            return f"not judged: {printable(self.not_judged)}"
+        if self.status == FAILS_HERE:
+            return f"fails {', '.join(self.fails)} here"
         if self.status == INVALID:
-            alone = len(self.failing) == len(self.undescribed)
+            alone = len(self.failing) == len(self.elsewhere)
             return "not valid, for the description of its system is not" if alone else "not valid"
         if self.status == VALID:
-            return "valid" if self.kind == CAMPAIGN else "no error"
+            results = (CAMPAIGN, MLPERF_RUN_SET, DAWNBENCH_ENTRY)
+            return "valid" if self.kind in results else "no error"
         told = (f"{code} ({printable(reason)})" for code, reason in self.reasons.items())
         return f"unchecked: {', '.join(told)}"
 
     def to_json(self) -> dict[str, Any]:
         """As `fourmin validate --format json` lists it."""
-        names = ("path", "kind", "ok", "status", "unchecked")
+        names = ("path", "kind", "ok", "status", "unchecked", "fails")
         told = {"registration": self.registration} if self.kind == CAMPAIGN else {}
         return {name: getattr(self, name) for name in names} | told
 
     @property
-    def nothing_there(self) -> bool:
-        """Whether there was nothing to check, and so nothing to say."""
-        return self.kind == UNKNOWN and not self.findings
-
-    @property
     def look_first(self) -> str | None:
         """The code of the error that a reviewer should look at first; None without one."""
-        order = {group: index for index, group in enumerate(LOOK_FIRST)}
-        codes = (finding.code for finding in self.failing)
-        return min(codes, key=lambda c: (order.get(c[:3], len(order)), c), default=None)
+        return next(iter(self.fails), None)
 
     @property
     def waivers(self) -> tuple[str, ...]:
@@ -123,8 +153,19 @@ class Report:
         return tuple(verdict for verdict in self.verdicts if verdict.kind != CHANGE)
 
     @property
+    def judged(self) -> bool:
+        """Whether anything could be judged, or there is an error all the same."""
+        undone = [verdict.status == NOT_JUDGED for verdict in self.checked]
+        return not undone or not all(undone) or self._fails
+
+    @property
     def ok(self) -> bool:
-        return all(verdict.ok for verdict in self.verdicts)
+        """Whether something was judged, and no error stands."""
+        return self.judged and not self._fails
+
+    @property
+    def _fails(self) -> bool:
+        return any(verdict.failing for verdict in self.verdicts)
 
     @property
     def clean(self) -> bool:
@@ -154,31 +195,38 @@ def verdicts(
 
     A finding belongs to the deepest of them at whose path or below it lies. Those that lie
     elsewhere make a last verdict, of kind change. Of campaigns the ruleset requires checks, and
-    one among submissions is no better than the description of its system.
+    one among submissions is no better than the description of its system; a set no better than its
+    runs.
     """
     given = list(things)
     required = load_ruleset().required_checks
     owned: dict[str, list[Finding]] = {path: [] for _, path in given}
-    elsewhere: list[Finding] = []
+    left: list[Finding] = []
     for finding in findings:
         owner = owner_of(finding.path, owned)
-        (elsewhere if owner is None else owned[owner]).append(finding)
+        (left if owner is None else owned[owner]).append(finding)
     wrong = {
         path: tuple(f for f in owned[path] if f.fails and f.path == os.path.join(path, SYSTEM_FILE))
         for kind, path in given
         if kind == SUBMISSION
     }
+    of_runs: dict[str, list[Finding]] = {}
+    for kind, path in given:
+        if kind == MLPERF_RUN:
+            of_runs.setdefault(os.path.dirname(path), []).extend(f for f in owned[path] if f.fails)
 
     def judged(kind: str, path: str) -> Verdict:
+        if kind == MLPERF_RUN_SET:
+            return Verdict(path, kind, tuple(owned[path]), NONE, tuple(of_runs.get(path, ())))
         if kind != CAMPAIGN:
             return Verdict(path, kind, tuple(owned[path]))
         described = wrong.get(owner_of(path, wrong) or "", ())
         word = registrations.get(path, "")
-        return Verdict(path, kind, tuple(owned[path]), NONE, required, described, word)
+        return Verdict(path, kind, tuple(owned[path]), required, described, word)
 
     found = [judged(kind, path) for kind, path in given]
-    if elsewhere:
-        found.append(Verdict("files of the change", CHANGE, tuple(elsewhere)))
+    if left:
+        found.append(Verdict("files of the change", CHANGE, tuple(left)))
     return tuple(found)
 
 

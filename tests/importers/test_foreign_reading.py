@@ -128,7 +128,7 @@ def test_another_benchmark_is_recognised_and_not_read(tmp_path: Path) -> None:
     other = folder.parent / "bert"
     folder.rename(other)
     found = load(other)
-    assert (found.benchmark, found.judged, found.runs) == ("bert", False, ())
+    assert (found.benchmark, bool(found.unjudged), found.runs) == ("bert", True, ())
 
 
 def test_an_epoch_that_is_logged_before_it_ends_makes_no_throughput(tmp_path: Path) -> None:

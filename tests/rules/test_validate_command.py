@@ -65,6 +65,7 @@ def test_json(tmp_path: Path) -> None:
             "ok": True,
             "status": "valid",
             "unchecked": [],
+            "fails": [],
             "registration": "self",
         }
     ]

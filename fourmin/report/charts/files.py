@@ -20,7 +20,7 @@ PNG_SCALE = 2.0
 
 _READING = (
     "Times are scaled by reference points where there are any;",
-    "marks are hollow where not all could be checked.",
+    "marks are hollow where a check fails or could not be made.",
 )
 
 Spec = dict[str, Any]

@@ -14,7 +14,6 @@ from typing import Any
 from fourmin.base.text import how_many, printable
 from fourmin.report.model import ReportedRun, Result
 from fourmin.report.wording import NOT_SCALED
-from fourmin.rules.verdict import INVALID, UNCHECKED
 
 Row = dict[str, Any]
 LONGEST_NAME = 60
@@ -238,19 +237,19 @@ def run_times(runs: Iterable[ReportedRun]) -> list[float | None]:
 
 def may_be_drawn(results: Iterable[Result]) -> list[Result]:
     """Those that a chart compares: an invalid result has no place beside others."""
-    return [result for result in results if result.status != INVALID]
+    return [result for result in results if not result.apart]
 
 
 def _drawn(result: Result, name: str, *notes: str) -> Row:
     """The name of a result with what a reader must know, and whether its marks are hollow."""
     hollow = _hollow(result)
-    told = [*notes, *(f"unchecked {codes}" for codes in hollow.values())]
+    told = [*notes, *hollow.values()]
     return {"label": f"{name} ({', '.join(told)})" if told else name, **hollow}
 
 
 def _hollow(result: Result) -> Row:
-    """What could not be checked of a result, whose marks are hollow for it."""
-    return {"unchecked": " ".join(result.verdict.unchecked)} if result.status == UNCHECKED else {}
+    """What could not be checked of a result, or fails, whose marks are hollow for it."""
+    return {"doubt": result.doubt} if result.doubt else {}
 
 
 def _name(text: str) -> str:

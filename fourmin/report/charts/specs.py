@@ -160,7 +160,7 @@ def scaling_chart(theme: Theme, width: Width) -> Spec:
                         },
                         "tooltip": _tooltip(
                             result="label", chips="chips", efficiency="efficiency",
-                            **{"images/s": "value", "not checked": "unchecked"},
+                            **{"images/s": "value", "checked": "doubt"},
                         ),
                     },
                 },
@@ -208,12 +208,13 @@ def _dot() -> Spec:
 
 
 def _filled(theme: Theme) -> Spec:
-    """The colour of a mark, which is hollow where not all could be checked."""
+    """The colour of a mark, which is hollow where not all could be checked, or a check
+    fails."""
     paper = theme.background or "var(--paper)"
     return {
         "stroke": {"value": theme.mark},
         "fill": {
-            "condition": {"test": "isValid(datum.unchecked)", "value": paper},
+            "condition": {"test": "isValid(datum.doubt)", "value": paper},
             "value": theme.mark,
         },
     }

@@ -14,7 +14,7 @@ from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
 from fourmin.report.model import Comparison, Result
 from fourmin.report.wording import FAILED, NONE, PENDING, PRACTICE, tables
-from fourmin.rules.verdict import INVALID, UNCHECKED
+from fourmin.rules.verdict import FAILS_HERE, INVALID, UNCHECKED
 
 FACET_WIDTH = 250
 """Pixels of one panel of the scaling chart."""
@@ -127,7 +127,11 @@ def _headline(comparison: Comparison) -> str:
     results = comparison.results
     checked = [result for result in results if result.verified]
     kinds = Counter(result.status for result in checked)
-    bad = [f"{kinds[kind]} {kind}" for kind in (UNCHECKED, INVALID) if kinds[kind]]
+    bad = [
+        f"{kinds[kind]} {word}"
+        for kind, word in ((UNCHECKED, "unchecked"), (FAILS_HERE, "failing"), (INVALID, "invalid"))
+        if kinds[kind]
+    ]
     parts = [
         how_many(len(checked), "result", ","),
         how_many(len({r.submitter for r in checked}), "submitter", ","),
@@ -172,7 +176,7 @@ def _times(place: int, lines: Sequence[Line]) -> Figure | None:
     drawn = {
         line.anchor: rows.time_rows([line.result], [line.label], unit, scaled)
         for line in lines
-        if line.result.status != INVALID
+        if not line.result.apart
     }
     if not any(drawn.values()):
         return None
@@ -180,7 +184,7 @@ def _times(place: int, lines: Sequence[Line]) -> Figure | None:
         name=f"times-{place}",
         caption="Time to train, scaled by the reference point where there is one. A dot is a run, "
         "the upright tick the benchmark result (the mean without the fastest and the slowest run), "
-        "the line its 95% interval. Dots are hollow where not all could be checked.",
+        "the line its 95% interval. Dots are hollow where a check fails or could not be made.",
         spec=specs.time_chart(PAGE, specs.CONTAINER, unit),
         most=20,
         by_result=drawn,
@@ -202,8 +206,8 @@ def _scaled(lines: Sequence[Line]) -> Figure | None:
     return Figure(
         name="scaling",
         caption="Throughput against chips, for submitters with results of several sizes. The "
-        "square is the smallest, the dashed line ideal scaling from it. Marks are hollow where not "
-        "all could be checked.",
+        "square is the smallest, the dashed line ideal scaling from it. Marks are hollow where a "
+        "check fails or could not be made.",
         spec=specs.scaling_chart(PAGE, FACET_WIDTH),
         most=9,
         by_result=by_result,

@@ -26,6 +26,12 @@ MOST_RUNS = 500
 """Most logs that are read for one benchmark result."""
 MOST_SNIFFED = 2000
 """Most text files of one folder that are looked into to see whether they are logs."""
+OTHER_BENCHMARKS = (
+    "bert", "dlrm", "dlrm_dcnv2", "flux1", "gnmt", "gpt3", "llama2_70b_lora", "llama31_405b",
+    "llama31_8b", "maskrcnn", "minigo", "ncf", "retinanet", "rgat", "rnnt",
+    "single_stage_detector", "ssd", "stable_diffusion", "transformer", "unet3d",
+)  # fmt: skip
+"""Folders of these names are not looked into, whatever logs they hold."""
 _RESULT = re.compile(r"result_.*\.txt\Z", re.IGNORECASE)
 _LOG_SUFFIXES = (".txt", ".log", ".out")
 _SNIFFED = 64 * 1024
@@ -74,14 +80,15 @@ def load_set(folder: Path, path: str, names: list[str]) -> ForeignSet:
     place = _place(folder)
     packaged = in_package(folder)
     of_round = round_of_path(place.parts)
-    benchmark = place.name.lower() if packaged else ""
+    name = place.name.lower()
+    benchmark = name if packaged or name in OTHER_BENCHMARKS else ""
     if benchmark.startswith(MLPERF_BENCHMARK):
         benchmark = MLPERF_BENCHMARK
     system = place.parent.name if packaged else place.name
     found = ForeignSet(MLPERF, path, benchmark, of_round=of_round, system=system)
     if packaged:
         found.submitter = place.parents[2].name
-    if packaged and not found.judged:
+    if benchmark not in ("", MLPERF_BENCHMARK):
         return found
     if len(names) > MOST_RUNS:
         found.odd.append((path, f"{len(names)} logs; only {MOST_RUNS} were read"))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from fourmin.base.canonical import JSON
+from fourmin.base.text import how_many
 from fourmin.base.values import number
 from fourmin.log import keys
 from fourmin.log.intervals import Interval
@@ -62,6 +64,21 @@ class ForeignRun:
         if named is None and self.log.records:
             named = self.log.records[0].metadata.get("benchmark")
         return "" if named is None else str(named)
+
+    @cached_property
+    def unjudged(self) -> str:
+        """Why there is nothing to judge in it, in two or three words; empty where there is."""
+        if not self.log.records:
+            return "without a record"
+        if self.source == DAWNBENCH:
+            return "" if self.timeline.evaluations else "without a row"
+        if self.benchmark not in ("", MLPERF_BENCHMARK):
+            return f"of {self.benchmark[:40]}"
+        if self.crossing is not None:
+            return ""
+        if not self.timeline.count(keys.RUN_STOP):
+            return "cut off"
+        return "aborted" if self.timeline.status == keys.ABORTED else ""
 
     @property
     def submitter(self) -> str:
@@ -168,10 +185,16 @@ class ForeignSet:
     scaling_path: str | None = None
     odd: list[tuple[str, str]] = field(default_factory=list)
 
-    @property
-    def judged(self) -> bool:
-        """Whether its logs were read."""
-        return self.benchmark == MLPERF_BENCHMARK or self.source == DAWNBENCH
+    @cached_property
+    def unjudged(self) -> str:
+        """Why none of its runs can be judged; empty where one can."""
+        if self.source == MLPERF and self.benchmark != MLPERF_BENCHMARK:
+            return f"only ResNet-50 is judged here, this is {self.benchmark[:40]}"
+        reasons = Counter(run.unjudged for run in self.runs)
+        if "" in reasons:
+            return ""
+        told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(4))
+        return f"no result in {how_many(len(self.runs), 'run')}: {told}"
 
     @property
     def round(self) -> Round | None:
@@ -191,7 +214,7 @@ class ForeignSet:
     @cached_property
     def score(self) -> Score:
         """The benchmark result, by the rule that MLPerf and this project share."""
-        return score([run.facts.counted_minutes() for run in self.runs])
+        return score([] if self.unjudged else [r.facts.counted_minutes() for r in self.runs])
 
     @cached_property
     def global_batch_size(self) -> int | None:

@@ -15,10 +15,11 @@ from fourmin.rules.foreign.judge import FOREIGN_RUN, FOREIGN_SET, Judge
 from fourmin.rules.foreign.table import JUDGES
 from fourmin.rules.registry import RULES
 from fourmin.rules.rule import Finding, Rule, in_order
+from fourmin.rules.verdict import NOTHING_TO_JUDGE
 
 MOST_FINDINGS = 20
 """Findings of one rule in one run or set that are told."""
-FOR_ALONE = ("SCH006", "RUN010")
+FOR_ALONE = ("RUN009", "RUN010")
 """What is said of a set also where a single log was given."""
 
 _RULES = {rule.code: rule for rule in RULES}
@@ -51,11 +52,15 @@ def load_foreign(target: tree.Target) -> ForeignSet:
 
 
 def check_foreign(found: ForeignSet, alone: bool = False) -> list[Finding]:
-    """The findings of a run set or entry, by path and line; `alone` for a single log."""
+    """The findings of a run set or entry, by path and line; `alone` for a single log.
+
+    Where none of its runs can be judged, that is the only one.
+    """
+    if found.unjudged:
+        return _judge_all(found.source, FOREIGN_SET, found, (NOTHING_TO_JUDGE,))
     findings = _judge_all(found.source, FOREIGN_SET, found, FOR_ALONE if alone else None)
-    if found.judged:
-        for run in found.runs:
-            findings += _judge_all(found.source, FOREIGN_RUN, run, None)
+    for run in found.runs:
+        findings += _judge_all(found.source, FOREIGN_RUN, run, None)
     return in_order(findings)
 
 

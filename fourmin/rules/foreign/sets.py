@@ -20,7 +20,7 @@ from fourmin.results.run_result import CONVERGED
 from fourmin.rules.compare import short
 from fourmin.rules.foreign.judge import FOREIGN_SET, judge
 from fourmin.rules.physics import Work, peak_of
-from fourmin.rules.rule import NOTE, WARNING, Problem
+from fourmin.rules.rule import ERROR, NOTE, WARNING, Problem
 from fourmin.rules.runs import FEWEST_TIMES
 from fourmin.ruleset import CURRENT
 
@@ -47,12 +47,20 @@ _DESCRIBED = ("submitter", "division", "system_name", "number_of_nodes", "accele
 
 
 @judge("SCH006", FOREIGN_SET, MLPERF)
-def unjudged_benchmark(found: ForeignSet) -> Iterator[Problem]:
-    """Of MLPerf's benchmarks only ResNet-50 is judged; the others are named and left alone."""
-    if not found.judged:
-        yield Problem(
-            found.path, f"{found.benchmark[:40]}: only ResNet-50 is judged here", severity=NOTE
-        )
+def nothing_to_judge(found: ForeignSet) -> Iterator[Problem]:
+    """At least one run can be judged: it is of ResNet-50, can be read, and either reached the
+    target or ended by its own word without being aborted. Where none can, that is all that is said,
+    and the set is `not-judged`.
+    """
+    if found.unjudged:
+        hint = "Give logs of ResNet-50 whose runs ended."
+        yield Problem(found.path, found.unjudged, hint=hint, severity=NOTE)
+
+
+@judge("SCH006", FOREIGN_SET, DAWNBENCH)
+def nothing_in_the_table(found: ForeignSet) -> Iterator[Problem]:
+    """An entry's table has at least one row that can be read."""
+    yield from nothing_to_judge.check(found)
 
 
 def _about(found: ForeignSet, path: str, message: str) -> Problem:
@@ -78,7 +86,7 @@ def readable_entry(found: ForeignSet) -> Iterator[Problem]:
 @judge("RUN001", FOREIGN_SET, MLPERF)
 def number_of_runs(found: ForeignSet) -> Iterator[Problem]:
     """A result has five runs."""
-    if found.judged and len(found.runs) != RUNS:
+    if len(found.runs) != RUNS:
         yield Problem(found.path, f"{len(found.runs)} runs; the benchmark asks for {RUNS}")
 
 
@@ -165,7 +173,7 @@ def distinct_seeds(found: ForeignSet) -> Iterator[Problem]:
 @judge("RUN008", FOREIGN_SET, MLPERF)
 def published_scaling(found: ForeignSet) -> Iterator[Problem]:
     """The factor in scaling.json is the one that the reference convergence points give."""
-    if found.scaling_path is None or not found.judged:
+    if found.scaling_path is None:
         return
     published, computed = number(found.scaling_factor), found.factor
     if computed is not None and (published is None or abs(published - computed) > 1e-6):
@@ -178,11 +186,31 @@ def published_scaling(found: ForeignSet) -> Iterator[Problem]:
 @judge("CNV001", FOREIGN_SET, MLPERF)
 def no_result(found: ForeignSet) -> Iterator[Problem]:
     """The runs give a result: at most one did not converge."""
-    if found.judged and found.runs and found.score.minutes is None:
+    if found.score.minutes is None:
         failed = sum(run.facts.status != CONVERGED for run in found.runs)
         yield Problem(
             found.path, f"no benchmark result: {failed} of {len(found.runs)} runs did not converge"
         )
+
+
+@judge("RUN009", FOREIGN_SET, MLPERF)
+def not_converged(found: ForeignSet) -> Iterator[Problem]:
+    """A log that does not reach the target is no passing log by MLPerf's rules. It is a note where
+    its set gives a result all the same, with the one such run as the dropped slowest.
+    """
+    severity = ERROR if found.score.minutes is None else NOTE
+    for run in found.runs:
+        if run.facts.status != CONVERGED:
+            known = [e.accuracy for e in run.timeline.evaluations if e.accuracy is not None]
+            stop = run.timeline.last(keys.RUN_STOP)
+            yield Problem(
+                run.path,
+                f"{run.facts.status}: the best accuracy is {max(known, default=0):.4f}, the target "
+                f"{run.target:g}",
+                None if stop is None else stop.line,
+                hint="Keep it: its set may have one such run, which counts as the slowest.",
+                severity=severity,
+            )
 
 
 @judge("CNV002", FOREIGN_SET, MLPERF)
@@ -210,7 +238,7 @@ def scaled_by_reference(found: ForeignSet) -> Iterator[Problem]:
 def no_reference_point(found: ForeignSet) -> Iterator[Problem]:
     """Whether the round has a reference for this batch size."""
     rules = found.round
-    if not found.judged or not found.closed or rules is None:
+    if not found.closed or rules is None:
         return
     if found.convergence.reference is None:
         batch = found.global_batch_size
@@ -241,7 +269,7 @@ def system_description(found: ForeignSet) -> Iterator[Problem]:
     """A package describes its system, with submitter, division, name, nodes and accelerators; what
     is missing is a warning.
     """
-    if not found.described or not found.judged:
+    if not found.described:
         return
     if found.description_path is None:
         yield Problem(found.path, f"no description systems/{found.system}.json", severity=WARNING)
@@ -270,14 +298,13 @@ def entry_description(found: ForeignSet) -> Iterator[Problem]:
 @judge("RUN010", FOREIGN_SET, MLPERF)
 def without_ledger(found: ForeignSet) -> Iterator[Problem]:
     """MLPerf has no ledger and assigns no seeds: how often this was tried cannot be told."""
-    if found.judged:
-        yield Problem(
-            found.path,
-            "no ledger and no assigned seeds: how often this was tried, and which runs were "
-            "picked, cannot be told",
-            hint="Nothing can be done about it in these files.",
-            severity=NOTE,
-        )
+    yield Problem(
+        found.path,
+        "no ledger and no assigned seeds: how often this was tried, and which runs were picked, "
+        "cannot be told",
+        hint="Nothing can be done about it in these files.",
+        severity=NOTE,
+    )
 
 
 @judge("RUN010", FOREIGN_SET, DAWNBENCH)

@@ -268,24 +268,6 @@ def cold_cache(run: ForeignRun) -> Iterator[Problem]:
             return
 
 
-@judge("RUN009", FOREIGN_RUN, MLPERF)
-def not_converged(run: ForeignRun) -> Iterator[Problem]:
-    """A log that does not reach the target is no passing log by MLPerf's rules; its set may have
-    one such run, as the dropped slowest.
-    """
-    if run.facts.status == CONVERGED:
-        return
-    best = max((e.accuracy for e in run.timeline.evaluations if e.accuracy is not None), default=0)
-    stop = run.timeline.last(keys.RUN_STOP)
-    yield Problem(
-        run.path,
-        f"{run.facts.status}: the best accuracy is {best:.4f}, the target {run.target:g}",
-        None if stop is None else stop.line,
-        hint="Keep it: its set may have one such run, which counts as the slowest.",
-        severity=ERROR,
-    )
-
-
 @judge("LOG001", FOREIGN_RUN, DAWNBENCH)
 def readable_table(run: ForeignRun) -> Iterator[Problem]:
     """A table without its columns is an error, a row that cannot be read a warning."""
