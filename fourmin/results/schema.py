@@ -36,7 +36,7 @@ def schema_errors(ruleset: str, name: str, value: Any, part: str = "") -> list[S
     Empty when it is valid. Unlike JSON Schema's own reading, 1.0 is no integer here: other readers
     tell them apart. Raises FourminError for an unknown ruleset.
     """
-    if part and _quick_check(ruleset, name, part)(value):
+    if _quick_check(ruleset, name, part)(value):
         return []
     found: Iterable[Any] = _validator(ruleset, name, part).iter_errors(value)
     return [
@@ -47,8 +47,9 @@ def schema_errors(ruleset: str, name: str, value: Any, part: str = "") -> list[S
 
 @cache
 def _quick_check(ruleset: str, name: str, part: str) -> Check:
-    parts = load_ruleset(ruleset).schema(name)["$defs"]
-    return quick_check(parts[part], parts)
+    schema = load_ruleset(ruleset).schema(name)
+    parts = schema.get("$defs", {})
+    return quick_check(parts[part] if part else schema, parts)
 
 
 @cache
