@@ -131,8 +131,8 @@ def _registered(root: Path, number: int, **story: Any) -> Path:
     shutil.copyfile(whole / "campaign.json", made / "campaign.json")
     opening = (whole / "ledger.jsonl").read_bytes().splitlines(keepends=True)[0]
     (made / "ledger.jsonl").write_bytes(opening)
-    land(root)
-    turned = turn_beacon(root, f"{number:064x}")
+    land(root, hours=number)
+    turned = turn_beacon(root, f"{number:064x}", hours=number)
     shutil.rmtree(made)
     whole.rename(made)
     forge(made, [
@@ -147,10 +147,7 @@ def _registered(root: Path, number: int, **story: Any) -> Path:
 def root(tmp_path: Path) -> Path:
     """A repository without campaigns."""
     made = tmp_path / "repository"
-    make_repository(made)
-    for name in ("lab", "rival"):
-        shutil.rmtree(made / "submissions" / name)
-    land(made)
+    make_repository(made, empty=True)
     return made
 
 

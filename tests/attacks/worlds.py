@@ -88,30 +88,34 @@ def commit(root: Path, *options: str, **by: Any) -> str:
     return git(root, "rev-parse", "HEAD")
 
 
-def make_repository(root: Path) -> None:
-    """The submissions, rules and a beacon on the branch `main`; the branch `change` goes on."""
+def make_repository(root: Path, *, empty: bool = False) -> None:
+    """The submissions, rules and a beacon on the branch `main`; the branch `change` goes on.
+
+    `empty` is without submissions, also in its history.
+    """
     root.mkdir(parents=True, exist_ok=True)
     git(root, "init", "--quiet", "--initial-branch", "main")
     (root / "rules").mkdir()
     (root / "rules/waivers.toml").write_text("")
     (root / "rules/beacon").write_text("00" * 32 + "\n")
     commit(root)
-    make_submissions(root / "submissions")
-    commit(root)
+    if not empty:
+        make_submissions(root / "submissions")
+        commit(root)
     git(root, "checkout", "--quiet", "-b", "change")
 
 
-def land(root: Path) -> str:
+def land(root: Path, **by: Any) -> str:
     """Everything that is there, and the branch `main` up to it."""
-    landed = commit(root)
+    landed = commit(root, **by)
     git(root, "branch", "--force", "main", "change")
     return landed
 
 
-def turn_beacon(root: Path, value: str = "11" * 32) -> str:
+def turn_beacon(root: Path, value: str = "11" * 32, **by: Any) -> str:
     """The maintainers' next beacon, on `main`: the id of its commit."""
     (root / "rules/beacon").write_text(value + "\n")
-    return land(root)
+    return land(root, **by)
 
 
 def copy_tree(source: Path, target: Path) -> None:
