@@ -6,13 +6,17 @@ submission's mean, made in the same way, must not lie significantly below: the s
 is accepted is mean - t * deviation * sqrt(1/n1 + 1/n2), t the 95% point of Student's t with
 n1 + n2 - 2 degrees of freedom, n1 the reference runs that are left, n2 the submission's. (95% is
 MLCommons' confidence; a benchmark's file states its own.) A point that is interpolated stands for
-twice the submission's runs, of which the fastest and the slowest are dropped as well.
+twice the submission's runs.
+
+Which points are compared with has changed: before round 4.0 MLCommons' checker left out a point
+whose smallest accepted mean lay above that between its neighbours (with the deviation of the runs
+that are not dropped), from May 2024 on one whose mean does. Each round is scaled as it was.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -80,17 +84,19 @@ def references(ruleset: str, benchmark: str, of_round: str | None = None) -> Ref
     if not path.is_file():
         return None
     data: Any = loads_strict(path.read_bytes())
-    table = data["rounds"].get(of_round or data["current"])
+    named = of_round or data["current"]
+    table = data["rounds"].get(named)
     if table is None:
         return None
     design = Design(int(data["submission_runs"]), float(data["confidence"]))
-    points = tuple(
-        sorted(
-            (_point(row["global_batch_size"], row["epochs"], design) for row in table),
-            key=lambda point: point.global_batch_size,
-        )
-    )
-    return References(design, points, _prune(points, design))
+    runs = sorted((row["global_batch_size"], sorted(row["epochs"])) for row in table)
+    points = tuple(_point(batch, epochs, epochs, design) for batch, epochs in runs)
+    if named in data.get("pruned_by_minimum", ()):
+        before = [_point(batch, epochs, epochs[1:-1], design) for batch, epochs in runs]
+        kept = _prune(before, design, lambda point: point.minimum)
+    else:
+        kept = _prune(points, design, lambda point: point.mean)
+    return References(design, points, tuple(p for p in points if p.global_batch_size in kept))
 
 
 def mean_epochs(epochs: Sequence[float | None]) -> float | None:
@@ -155,10 +161,13 @@ def convergence(plan: Plan, runs: Sequence[RunFacts]) -> Convergence:
     return Convergence(epochs, known.at(batch) or compared[-1], below)
 
 
-def _point(global_batch_size: int, epochs: Sequence[float], design: Design) -> ReferencePoint:
-    kept = sorted(epochs)[1:-1]
-    centre, whole = mean(kept), mean(epochs)
-    deviation = math.sqrt(mean([(value - whole) ** 2 for value in epochs]))
+def _point(
+    global_batch_size: int, epochs: Sequence[float], deviating: Sequence[float], design: Design
+) -> ReferencePoint:
+    """A point from its runs' epochs, ascending; the deviation is that of `deviating`."""
+    kept = epochs[1:-1]
+    centre, whole = mean(kept), mean(deviating)
+    deviation = math.sqrt(mean([(value - whole) ** 2 for value in deviating]))
     smallest = _minimum(centre, deviation, len(kept), design)
     return ReferencePoint(global_batch_size, centre, deviation, smallest)
 
@@ -176,21 +185,22 @@ def _interpolate(
     share = (batch - low.global_batch_size) / (high.global_batch_size - low.global_batch_size)
     centre = low.mean + share * (high.mean - low.mean)
     deviation = low.deviation + share * (high.deviation - low.deviation)
-    # Nobody made these runs: twice the submission's number, without the two that are dropped.
-    smallest = _minimum(centre, deviation, 2 * design.submission_runs - 2, design)
+    smallest = _minimum(centre, deviation, 2 * design.submission_runs, design)
     return ReferencePoint(batch, centre, deviation, smallest)
 
 
-def _prune(points: Sequence[ReferencePoint], design: Design) -> tuple[ReferencePoint, ...]:
-    fastest = min(points, key=lambda point: point.minimum)
+def _prune(
+    points: Sequence[ReferencePoint], design: Design, by: Callable[[ReferencePoint], float]
+) -> set[int]:
+    """The batch sizes that are left; a point is slow where `by` is high."""
+    fastest = min(points, key=by)
     kept = [p for p in points if p.global_batch_size >= fastest.global_batch_size]
     index = 1
     while index < len(kept) - 1:
-        between = _interpolate(
-            kept[index].global_batch_size, kept[index - 1], kept[index + 1], design
-        )
-        if kept[index].minimum > between.minimum:
+        batch = kept[index].global_batch_size
+        between = _interpolate(batch, kept[index - 1], kept[index + 1], design)
+        if by(kept[index]) > by(between):
             del kept[index]
         else:
             index += 1
-    return tuple(kept)
+    return {point.global_batch_size for point in kept}
