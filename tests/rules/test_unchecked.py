@@ -33,7 +33,7 @@ def _validate(*arguments: object) -> tuple[int, str]:
 
 def test_every_error_of_a_campaign_and_its_runs_is_required() -> None:
     own = {rule.code for rule in RULES if rule.severity == ERROR and rule.scope in (CAMPAIGN, RUN)}
-    by_history = {"LED012", "CLK009", "LED025"}  # without git a word says less, and no check is missing
+    by_history = {"LED012", "CLK009", "LED025"}  # without git a word says less, no check is missing
     assert load_ruleset().required_checks == own - by_history
 
 
