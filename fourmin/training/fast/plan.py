@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 _SPARE = 16 << 10
 """Bytes of shared memory that a compiler takes for what it moves between threads."""
 
