@@ -5,8 +5,9 @@
 
 Starts torchrun on this machine. FP16, channels_last, synthetic images that stay on the GPU. In the
 same processes, taking turns: fourmin's step on each GPU alone without any communication (what N
-GPUs are held against), with `native` and with `tuned`; and eager steps alone and in torch's
-DistributedDataParallel with static_graph and gradient_as_bucket_view. Efficiency is the images/s
+GPUs are held against), with `native` and with `tuned`; and the plain scripts of
+`fourmin.bench.peers`, as they are and compiled, alone and in torch's DistributedDataParallel with
+static_graph and gradient_as_bucket_view. Efficiency is the images/s
 of a GPU among N over those of the same step on a GPU alone, which also runs on all GPUs at once,
 so that clocks and power are alike. The last line of the output is JSON.
 
@@ -41,7 +42,9 @@ PRESET = "resnet50-8k"
 WARM_UP = 8
 LEAD_IN = 4
 BLOCKS = 6
-CONTENDERS = ("lockstep", "silent", *NAMES, "ddp")
+PEERS = {"ddp": "plain", "ddp-compile": "compile"}
+"""DistributedDataParallel around a plain script's model, and what kind of script."""
+CONTENDERS = ("lockstep", "silent", *NAMES, *PEERS)
 
 
 def main() -> int:
@@ -59,7 +62,9 @@ def main() -> int:
     )
     parser.add_argument("--max-size", type=int, default=1 << 30, help="bytes, of the all-reduce")
     parser.add_argument("--group-size", type=int, default=0, help="GPUs in a group")
-    parser.add_argument("--only", nargs="+", choices=CONTENDERS, default=["native", "tuned", "ddp"])
+    parser.add_argument(
+        "--only", nargs="+", choices=CONTENDERS, default=["native", "tuned", *PEERS]
+    )
     parser.add_argument("--output", type=Path, help="write the JSON there as well")
     options = parser.parse_args()
     import torch
@@ -134,8 +139,7 @@ def worker(plan_path: str, result_path: str) -> None:
             "gradient_dtype": options["gradient_dtype"],
             "images_per_second_per_gpu": {name: round(rate, 1) for name, rate in rates.items()},
             "efficiency": {
-                name: round(rates[name] / rates[alone(name, options["step"])], 4)
-                for name in options["only"]
+                name: round(rates[name] / rates[alone(name)], 4) for name in options["only"]
             },
             "allreduce": bandwidths,
         }
@@ -144,9 +148,9 @@ def worker(plan_path: str, result_path: str) -> None:
     process_group.destroy()
 
 
-def alone(contender: str, step: str) -> str:
+def alone(contender: str) -> str:
     """The lone step that a contender is held against."""
-    return "alone-eager" if contender == "ddp" and step != "eager" else "alone"
+    return f"alone-{contender}" if contender in PEERS else "alone"
 
 
 def build_steps(
@@ -155,9 +159,8 @@ def build_steps(
     """One training step of each kind, on images of its own GPU, with the tables `measured`."""
     import torch
     import torch.distributed as dist
-    from torch.nn import functional
-    from torch.nn.parallel import DistributedDataParallel
 
+    from fourmin.bench.peers import Plain, resnet50
     from fourmin.recipe.schedule import LearningRateSchedule
     from fourmin.training.comm.build import build_reducer
     from fourmin.training.comm.fusion import GradientReducer
@@ -165,7 +168,7 @@ def build_steps(
     from fourmin.training.fast.choose import build_step, refuse_another_step
     from fourmin.training.models import build_model
     from fourmin.training.models.init import initialize
-    from fourmin.training.optim.build import build_optimizer, set_learning_rate
+    from fourmin.training.optim.build import build_optimizer
     from fourmin.training.precision import DTYPES, Precision
 
     batch = options["batch"]
@@ -250,39 +253,19 @@ def build_steps(
 
         return both
 
-    def ddp() -> Callable[[], object]:
-        made = model()
-        parallel = DistributedDataParallel(
-            made, device_ids=[place.local_rank], static_graph=True, gradient_as_bucket_view=True
-        )
-        optimizer, scaling, rates = build_optimizer(made, config), precision(), schedule()
-        gradients = [parameter for parameter in made.parameters() if parameter.requires_grad]
+    def plain(kind: str, workers: Any) -> Callable[[], object]:
+        gpu = workers.local_rank if workers.world_size > 1 else None
+        return Plain(partial(resnet50, 1000), "fp16", images, labels, gpu).step(kind)
 
-        def step() -> None:
-            optimizer.zero_grad(set_to_none=False)
-            with scaling.autocast():
-                logits = parallel(images)
-            loss = functional.cross_entropy(
-                logits.float(), labels, label_smoothing=config.label_smoothing
-            )
-            scaling.scale(loss).backward()
-            finite = scaling.unscale_and_check([p.grad for p in gradients if p.grad is not None])
-            if finite:
-                set_learning_rate(optimizer, rates(0))
-                optimizer.step()
-            scaling.update(finite)
-
-        return step
-
-    builders = {
+    builders: dict[str, Callable[[], Callable[[], object]]] = {
         "alone": lambda: own(options["step"], "native", lone),
         "lockstep": lockstep,
         "silent": lambda: own(options["step"], "native", place, silent=True),
         **{name: partial(own, options["step"], name, place) for name in NAMES},
-        "alone-eager": lambda: own("eager", "native", lone),
-        "ddp": ddp,
+        **{name: partial(plain, kind, place) for name, kind in PEERS.items()},
+        **{f"alone-{name}": partial(plain, kind, lone) for name, kind in PEERS.items()},
     }
-    asked = {*options["only"], *(alone(name, options["step"]) for name in options["only"])}
+    asked = {*options["only"], *map(alone, options["only"])}
     return {name: build() for name, build in builders.items() if name in asked}
 
 

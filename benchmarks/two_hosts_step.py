@@ -32,7 +32,7 @@ from fourmin.training.models import build_model
 from fourmin.training.models.init import initialize
 from fourmin.training.optim.build import build_optimizer, set_learning_rate
 from fourmin.training.precision import Precision
-from fourmin.training.step import EagerStep
+from fourmin.training.step import EagerStep, HostUpdate
 
 TRAIN_SAMPLES = 1437
 SEED = 3
@@ -106,14 +106,10 @@ def reduced_step(
     """fourmin's own step; it returns the exposed seconds. And what ends it."""
     model = model_of(config)
     reducer = build_reducer(config, model.named_parameters(), place, overlap=overlap)
-    step = EagerStep(
-        model,
-        build_optimizer(model, config),
-        reducer,
-        Precision(config.precision, place.device, config.loss_scale, 2000),
-        LearningRateSchedule(config, config.steps_per_epoch(TRAIN_SAMPLES)),
-        config.label_smoothing,
-    )
+    precision = Precision(config.precision, place.device, config.loss_scale, 2000)
+    schedule = LearningRateSchedule(config, config.steps_per_epoch(TRAIN_SAMPLES))
+    update = HostUpdate(build_optimizer(model, config), reducer.flat_buffers, precision, schedule)
+    step = EagerStep(model, update, reducer, precision, config.label_smoothing)
 
     def once(images: Tensor, labels: Tensor) -> float:
         return step([(images, labels)])[1].seconds()

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from fourmin.base.errors import FourminError, list_names
+from fourmin.bench import peers as plain
+from fourmin.bench.peers import PLAIN, Plain
 from fourmin.estimate.measured import STEP_SCHEMA
 from fourmin.recipe.configuration import FIELDS, Configuration
 from fourmin.recipe.fields import AUTO
@@ -38,10 +39,9 @@ from fourmin.training.precision import DTYPES, Precision
 from fourmin.training.step import MicroBatch
 
 PEERS: dict[str, str] = {
-    "eager-nchw": "autocast, NCHW, torch.optim.SGD: the usual training script",
-    "eager": "autocast, channels-last: --set step=eager",
-    "compile": "the eager step around torch.compile(model)",
-    "fast": "fused kernels and CUDA graphs: --set step=fast",
+    **PLAIN,
+    "eager": "fourmin's, by torch's modules: --set step=eager",
+    "fast": "fourmin's, with fused kernels and CUDA graphs: --set step=fast",
 }
 """The steps that can be compared, and what each is."""
 
@@ -145,7 +145,7 @@ class StepReport:
             f"({ceilings.matrix_product_type}) {_scaled(ceilings.matrix_product_flops)}FLOP/s, "
             f"copy {_scaled(ceilings.copy_bytes_per_second)}B/s read and written",
             "",
-            f"{'step':<12}{'batch':>7}{'images/s':>11}{'ms':>10}{'of matrix':>11}{'of eager':>10}",
+            f"{'step':<12}{'batch':>7}{'images/s':>11}{'ms':>10}{'of matrix':>11}{'of plain':>10}",
             *map(self._line, self.results),
         ]
         if self.update_seconds is not None:
@@ -165,8 +165,8 @@ class StepReport:
                 )
             return f"{start}  {note}"
         share = rate * self.flops_per_image / self.ceilings.matrix_product_flops
-        eager = {one.batch_size: one for one in self.results if one.peer == "eager"}
-        base = eager[result.batch_size].images_per_second if result.batch_size in eager else None
+        usual = {one.batch_size: one for one in self.results if one.peer == "plain"}
+        base = usual[result.batch_size].images_per_second if result.batch_size in usual else None
         ratio = f"{rate / base:>9.2f}x" if base else f"{'':>10}"
         note = f"  {result.note}" if result.note else ""
         milliseconds = statistics.median(result.seconds) * 1e3
@@ -217,7 +217,7 @@ def measure(
         **{name: getattr(config, name) for name in ("model", "device", "precision", "image_size")},
         batch_sizes=batch_sizes or ((256,) if on_gpu else (128,)),
         classes=int(load_ruleset().benchmark(config.benchmark).dataset["classes"]),
-        peers=peers or (tuple(PEERS) if on_gpu else ("eager-nchw", "eager")),
+        peers=peers or (tuple(PEERS) if on_gpu else ("plain", "eager")),
         warmup=warmup,
         repeats=repeats,
         threads=threads or len(os.sched_getaffinity(0)),
@@ -319,8 +319,8 @@ def _measure_peer(
     device, size = torch.device(options.device), batch[1].numel()
     try:
         with ExitStack() as stack:
-            if peer == "eager-nchw":
-                call, note = _usual_script(config, options.classes, batch), ""
+            if peer in PLAIN:
+                call, note = _plain(config, options.classes, batch).step(peer), ""
             else:
                 most = options.warmup + options.repeats + 8
                 ready = ready_step(peer, config, options.classes, most)
@@ -344,15 +344,12 @@ def ready_step(
 ) -> Iterator[tuple[Any, str]]:
     """A run's step at the start of training, and a note where it is another than asked for.
 
-    `kind` is one of the configuration's, or `compile`.
+    `kind` is one of the configuration's.
     """
-    model, precision = _model(config, classes, torch.channels_last)
+    model, precision = _model(config, classes)
     optimizer = build_optimizer(model, config)
     reducer = GradientReducer(model.named_parameters(), NativeAllReduce(1), 1, FUSION_BYTES)
     reason = reason_against(model, optimizer, precision) if kind == "fast" else None
-    if kind == "compile":
-        torch._dynamo.reset()
-        model = cast(nn.Module, torch.compile(model))
     step = build_step(
         kind, model, optimizer, reducer, precision, LearningRateSchedule(config, 1000),
         config.label_smoothing, total_steps=most_steps,
@@ -364,34 +361,22 @@ def ready_step(
         reducer.close()
 
 
-def _usual_script(config: Configuration, classes: int, batch: MicroBatch) -> Call:
-    """What torchvision's reference script does: NCHW, GradScaler, torch's SGD."""
-    model, precision = _model(config, classes, torch.contiguous_format)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-    scaler = torch.amp.GradScaler(config.device, enabled=config.precision == "fp16")
-    images, labels = batch[0].contiguous(), batch[1]
+def _plain(config: Configuration, classes: int, batch: MicroBatch) -> Plain:
+    """The plain script on the same images."""
 
-    def call() -> Tensor:
-        with precision.autocast():
-            loss = functional.cross_entropy(
-                model(images), labels, label_smoothing=config.label_smoothing
-            )
-        optimizer.zero_grad()
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        return loss.detach()
+    def make() -> nn.Module:
+        if config.model == "resnet50":
+            return plain.resnet50(classes)
+        return _model(config, classes)[0]
 
-    return call
+    return Plain(make, config.precision, *batch)
 
 
-def _model(
-    config: Configuration, classes: int, memory_format: torch.memory_format
-) -> tuple[nn.Module, Precision]:
+def _model(config: Configuration, classes: int) -> tuple[nn.Module, Precision]:
     device = torch.device(config.device)
     normalization = {"bn_momentum": config.bn_momentum, "bn_epsilon": config.bn_epsilon}
     model = build_model(config.model, num_classes=classes, **normalization)
-    model.to(device).to(memory_format=memory_format)
+    model.to(device).to(memory_format=torch.channels_last)
     initialize(model, 1, config.initialization, config.zero_last_gamma)
     model.train()
     scaling = config.loss_scale, config.loss_scale_growth_interval

@@ -45,8 +45,8 @@ def step(
     peers: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated, of eager-nchw, eager, compile and fast. Default: all on a GPU; "
-            "eager-nchw and eager without one."
+            help="Comma-separated, of plain, compile, max-autotune, eager and fast. Default: all "
+            "on a GPU; plain and eager without one."
         ),
     ] = None,
     device: Device = "auto",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
-from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.lanes import ExposedTime
 from fourmin.training.optim.build import set_learning_rate
@@ -20,8 +19,24 @@ MicroBatch = tuple[Tensor, Tensor]
 """Images (batch, 3, height, width) and labels (batch,), on the worker's device."""
 
 
-class EagerStep:
-    """The plain step, and the oracle of every faster one.
+class Update(Protocol):
+    """What becomes of the gradients: unscaled, checked for overflow, applied; and its counts."""
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        """The loss whose gradients `launch` takes."""
+
+    def launch(self) -> None:
+        """Update all parameters from their gradients."""
+
+    def read(self) -> dict[str, Any]:
+        """Steps performed, and the loss scaler's state; plain numbers. Waits for the device."""
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `read` gave."""
+
+
+class HostUpdate:
+    """An optimizer's step, if the host has seen that the gradients are finite.
 
     The schedule follows performed optimizer steps: one that FP16 overflow skips leaves the
     learning rate where it is.
@@ -29,21 +44,54 @@ class EagerStep:
 
     def __init__(
         self,
-        model: nn.Module,
         optimizer: Optimizer,
+        buffers: Sequence[Tensor],
+        precision: Precision,
+        schedule: Callable[[int], float],
+    ) -> None:
+        """`buffers` hold all gradients."""
+        self._optimizer = optimizer
+        self._buffers = buffers
+        self._precision = precision
+        self._schedule = schedule
+        self._performed = 0
+
+    def scaled(self, loss: Tensor) -> Tensor:
+        return self._precision.scale(loss)
+
+    def launch(self) -> None:
+        finite = self._precision.unscale_and_check(self._buffers)
+        if finite:
+            set_learning_rate(self._optimizer, self._schedule(self._performed))
+            self._optimizer.step()
+            self._performed += 1
+        self._precision.update(finite)
+
+    def read(self) -> dict[str, Any]:
+        unscaled = {"loss_scale": 1.0, "good_steps": 0, "skipped_steps": 0}
+        return {"performed": self._performed, **unscaled, **self._precision.state_dict()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        self._performed = int(state["performed"])
+        self._precision.load_state_dict(dict(state))
+
+
+class EagerStep:
+    """The step by torch's modules, and the oracle of every faster one."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        update: Update,
         reducer: GradientReducer,
         precision: Precision,
-        schedule: LearningRateSchedule,
         label_smoothing: float,
     ) -> None:
         self._model = model
-        self._optimizer = optimizer
+        self._update = update
         self._reducer = reducer
         self._precision = precision
-        self._schedule = schedule
         self._label_smoothing = label_smoothing
-        self.performed = 0
-        """Optimizer steps performed so far."""
 
     def __call__(self, micro_batches: Sequence[MicroBatch]) -> tuple[Tensor, ExposedTime]:
         """Train on one global batch: this rank's micro-batches of it.
@@ -51,7 +99,7 @@ class EagerStep:
         Returns this rank's mean loss (0-dim, FP32, on the device, of the weights before the
         update) and the communication time that the backward pass did not hide.
         """
-        self._reducer.zero_()
+        self._reducer.clear()
         loss_sum = torch.zeros((), device=self._precision.device)
         for index, (images, labels) in enumerate(micro_batches):
             with self._reducer.accumulating(index + 1 < len(micro_batches)):
@@ -60,22 +108,27 @@ class EagerStep:
                 loss = functional.cross_entropy(
                     logits.float(), labels, label_smoothing=self._label_smoothing
                 ) / len(micro_batches)
-                self._precision.scale(loss).backward()
+                self._update.scaled(loss).backward()
             loss_sum += loss.detach()
         exposed = self._reducer.finish()
-        finite = self._precision.unscale_and_check(self._reducer.flat_buffers)
-        if finite:
-            set_learning_rate(self._optimizer, self._schedule(self.performed))
-            self._optimizer.step()
-            self.performed += 1
-        self._precision.update(finite)
+        self._update.launch()
         return loss_sum, exposed
+
+    @property
+    def performed(self) -> int:
+        """Optimizer steps performed so far.
+
+        Waits for the device, and brings `precision`'s loss scale and count of skipped steps up
+        to date.
+        """
+        state = self._update.read()
+        self._precision.load_state_dict(state)
+        return int(state["performed"])
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must keep beside weights and optimizer; plain numbers."""
-        unscaled = {"loss_scale": 1.0, "good_steps": 0, "skipped_steps": 0}
-        return {"performed": self.performed, **unscaled, **self._precision.state_dict()}
+        return self._update.read()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.performed = int(state["performed"])
+        self._update.load(state)
         self._precision.load_state_dict(state)

@@ -259,7 +259,7 @@ def mean_gradient(
     share = 12 // size // micro_batches
     digests = []
     for _ in range(steps):
-        reducer.zero_()
+        reducer.clear()
         for i in range(micro_batches):
             start = (rank * micro_batches + i) * share
             with reducer.accumulating(i + 1 < micro_batches):

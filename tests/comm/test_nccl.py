@@ -86,7 +86,7 @@ def test_the_stream_of_the_caller_waits_for_the_reduction(
         model.named_parameters(), SlowDouble(), 2, 1 << 20, bucket_dtype=bucket_dtype
     )
     for step in range(3):
-        reducer.zero_()
+        reducer.clear()
         backward(model, slice(0, 12))
         exposed = reducer.finish()
         copies = [p.grad.clone() for p in model.parameters()]

@@ -16,7 +16,7 @@ from fourmin.training.models.init import initialize
 from fourmin.training.optim.build import split_parameters
 from fourmin.training.optim.lars import Lars
 from fourmin.training.precision import Precision
-from fourmin.training.step import EagerStep
+from fourmin.training.step import EagerStep, HostUpdate
 
 CLASSES = 10
 TOTAL_STEPS = 400
@@ -59,13 +59,23 @@ def make(
         model.named_parameters(), NativeAllReduce(world_size), world_size, 1 << 16
     )
     place = Precision(precision, device, loss_scale, 50)
-    arguments = (model, optimizer, reducer, place, rate, 0.1)
     if kind == "eager":
-        return Trained(model, EagerStep(*arguments), place, reducer, optimizer)
+        update = HostUpdate(optimizer, reducer.flat_buffers, place, rate)
+        eager = EagerStep(model, update, reducer, place, 0.1)
+        return Trained(model, eager, place, reducer, optimizer)
     from fourmin.training.fast.step import FastStep
 
     step = FastStep(
-        *arguments, total_steps=TOTAL_STEPS, growth_interval=50, world_size=world_size, **options
+        model,
+        optimizer,
+        reducer,
+        place,
+        rate,
+        0.1,
+        total_steps=TOTAL_STEPS,
+        growth_interval=50,
+        world_size=world_size,
+        **options,
     )
     return Trained(model, step, place, reducer, optimizer)
 

@@ -17,7 +17,7 @@ SMALL = ["step", "--device", "cpu", "--preset", "digits", "--batch-size", "8", "
 
 def test_json_holds_every_time_and_the_ceilings() -> None:
     result = CliRunner().invoke(
-        app, [*SMALL, "--json", "--peers", "eager-nchw,eager,fast", "--batch-size", "16"]
+        app, [*SMALL, "--json", "--peers", "plain,eager,fast", "--batch-size", "16"]
     )
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
@@ -26,7 +26,7 @@ def test_json_holds_every_time_and_the_ceilings() -> None:
     assert report["ceilings"]["matrix_product_flops"] > 1e8
     assert report["ceilings"]["copy_bytes_per_second"] > 1e8
     rows = {(row["peer"], row["batch_size"]): row for row in report["results"]}
-    assert set(rows) == {(p, b) for p in ("eager-nchw", "eager", "fast") for b in (8, 16)}
+    assert set(rows) == {(p, b) for p in ("plain", "eager", "fast") for b in (8, 16)}
     for row in rows.values():
         assert len(row["seconds"]) == 3
         assert min(row["seconds"]) > 0
@@ -52,10 +52,10 @@ def test_what_does_not_exist_is_named(arguments: list[str], word: str) -> None:
 
 
 def test_a_disturbed_measurement_is_not_reported() -> None:
-    options = StepOptions("resnet8", "cpu", "fp32", (8,), 16, 10, ("eager", "fast"), 1, 3, 2)
+    options = StepOptions("resnet8", "cpu", "fp32", (8,), 16, 10, ("plain", "fast"), 1, 3, 2)
     report = StepReport(options, "a machine", "torch", Ceilings(1e12, "fp32", 1024, 1e10), 1e9)
     report.results = [
-        PeerResult("eager", 8, (0.1, 0.2, 0.3), busy_ratio=0.97),
+        PeerResult("plain", 8, (0.1, 0.2, 0.3), busy_ratio=0.97),
         PeerResult("fast", 8, (0.1, 0.1, 0.1), busy_ratio=0.5),
     ]
     assert report.results[0].images_per_second == 40.0

@@ -15,7 +15,7 @@ from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.models import build_model
 from fourmin.training.optim import Lars
 from fourmin.training.precision import MAX_LOSS_SCALE, LossScaler, Precision
-from fourmin.training.step import EagerStep
+from fourmin.training.step import EagerStep, HostUpdate
 
 CPU = torch.device("cpu")
 
@@ -189,7 +189,8 @@ def test_a_step_that_overflowed_leaves_weights_momentum_and_schedule_as_they_wer
         asked.append(step)
         return 0.1 * (step + 1)
 
-    step = EagerStep(model, optimizer, reducer, precision, schedule, 0.0)
+    update = HostUpdate(optimizer, reducer.flat_buffers, precision, schedule)
+    step = EagerStep(model, update, reducer, precision, 0.0)
     images, labels = torch.randn(4, 3, 2, 2), torch.tensor([0, 1, 2, 0])
     for number, performs in enumerate(finite):
         before = [p.detach().clone() for p in model.parameters()]

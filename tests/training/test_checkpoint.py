@@ -34,7 +34,7 @@ from fourmin.training.optim.build import build_optimizer
 from fourmin.training.precision import Precision
 from fourmin.training.resume import Checkpoints
 from fourmin.training.state import ORDER, flatten, pack, training_state, unflatten, unpack
-from fourmin.training.step import EagerStep
+from fourmin.training.step import EagerStep, HostUpdate
 
 CPU = torch.device("cpu")
 
@@ -62,9 +62,9 @@ class Trained:
         )
         self.order = OrderDigest()
         schedule = LearningRateSchedule(config, 4)
-        self.step = EagerStep(
-            self.model, self.optimizer, self.reducer, Precision("fp32", CPU), schedule, 0.1
-        )
+        precision = Precision("fp32", CPU)
+        update = HostUpdate(self.optimizer, self.reducer.flat_buffers, precision, schedule)
+        self.step = EagerStep(self.model, update, self.reducer, precision, 0.1)
 
     def train(self, first: int, last: int) -> list[float]:
         losses = []

@@ -12,7 +12,7 @@ from torch.optim import SGD
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.precision import Precision
-from fourmin.training.step import EagerStep
+from fourmin.training.step import EagerStep, HostUpdate
 
 CPU = torch.device("cpu")
 RATE, SMOOTHING, CLASSES = 0.5, 0.1, 3
@@ -28,7 +28,9 @@ def model() -> nn.Sequential:
 def step(model: nn.Sequential) -> Iterator[EagerStep]:
     reducer = GradientReducer(model.named_parameters(), NativeAllReduce(1), 1, 0)
     optimizer = SGD(model.parameters(), lr=99.0)
-    yield EagerStep(model, optimizer, reducer, Precision("fp32", CPU), lambda _: RATE, SMOOTHING)
+    precision = Precision("fp32", CPU)
+    update = HostUpdate(optimizer, reducer.flat_buffers, precision, lambda _: RATE)
+    yield EagerStep(model, update, reducer, precision, SMOOTHING)
     reducer.close()
 
 

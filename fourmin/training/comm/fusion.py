@@ -34,6 +34,12 @@ class Slot:
     view: Tensor
     arrived: bool = False
 
+    @property
+    def made(self) -> Tensor | None:
+        """The gradient where autograd made it a tensor of its own, in place of the view."""
+        grad = self.parameter.grad
+        return None if grad is None or grad.data_ptr() == self.view.data_ptr() else grad
+
 
 @dataclass(eq=False)
 class Bucket:
@@ -48,6 +54,13 @@ class Bucket:
 
     def __post_init__(self) -> None:
         self.missing = len(self.slots)
+
+    @torch.no_grad()
+    def take_in(self) -> None:
+        """Copy into ``flat`` what autograd made, and give the parameters their views again."""
+        copy_all([(slot.view, made) for slot in self.slots if (made := slot.made) is not None])
+        for slot in self.slots:
+            slot.parameter.grad = slot.view
 
     @property
     def sent(self) -> Tensor:
@@ -116,16 +129,17 @@ class GradientReducer:
 
     One step::
 
-        reducer.zero_()
+        reducer.clear()
         for i, batch in enumerate(micro_batches):
             with reducer.accumulating(i + 1 < len(micro_batches)):
                 loss(batch).backward()
         exposed = reducer.finish()      # now every parameter's .grad is the mean
         optimizer.step()
 
-    Each ``.grad`` is a view, with the parameter's strides, into a flat FP32 buffer that is
-    allocated once. Never set it to None (``zero_grad(set_to_none=True)``): call ``zero_``. The
-    reducer divides by the number of ranks only; dividing the loss by the number of micro-batches
+    After ``finish`` each ``.grad`` is a view, with the parameter's strides, into a flat FP32 buffer
+    that is allocated once. Autograd makes each gradient as a tensor of its own, and those of a
+    bucket are copied together: to add each to zeros would be a launch a parameter. The reducer
+    divides by the number of ranks only; dividing the loss by the number of micro-batches
     is the caller's.
 
     Buckets are launched strictly in bucket order, so that all ranks issue the same collectives
@@ -223,12 +237,16 @@ class GradientReducer:
         )
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def zero_(self) -> None:
-        """Set all gradients to 0, in place. Raises RuntimeError between backward and finish."""
+    def clear(self) -> None:
+        """Forget all gradients; the next backward pass makes them anew.
+
+        Raises RuntimeError between backward and finish.
+        """
         if self._launched:
-            raise RuntimeError("zero_() while gradients are being reduced: call finish() first")
+            raise RuntimeError("clear() while gradients are being reduced: call finish() first")
         for bucket in self._buckets:
-            bucket.flat.zero_()
+            for slot in bucket.slots:
+                slot.parameter.grad = None
 
     @contextmanager
     def accumulating(self, active: bool = True) -> Iterator[None]:
@@ -299,18 +317,8 @@ class GradientReducer:
         """Take note that the gradient of `slot` is complete; autograd's hooks call this, and so
         does a step that makes gradients without autograd.
 
-        Raises RuntimeError for a gradient that is not the bucket's view or came twice.
+        Raises RuntimeError for a gradient that came twice.
         """
-        grad = slot.parameter.grad
-        if (
-            grad is None
-            or grad.data_ptr() != slot.view.data_ptr()
-            or grad.stride() != slot.view.stride()
-        ):
-            raise RuntimeError(
-                f"the gradient of {slot.name} is no longer a view of its bucket: something "
-                "replaced it or set it to None; clear gradients with the reducer's zero_()"
-            )
         if self._accumulating:
             return
         if slot.arrived:
@@ -320,6 +328,8 @@ class GradientReducer:
             )
         slot.arrived = True
         bucket.missing -= 1
+        if not bucket.missing:
+            bucket.take_in()
         if self._overlap:
             self._launch_complete()
 
@@ -355,6 +365,32 @@ class GradientReducer:
         return one.choose(nbytes) if isinstance(one, BySize) else one
 
 
+def copy_all(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Copy into the first of each pair the second, of the same shape, in few launches."""
+    flat: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for target, source in pairs:
+        if _is_dense(source) and _same_order(source, target):
+            # As vectors, since torch's grouped copy wants equal strides, and those of a 1x1
+            # convolution's weight have several names.
+            flat[0].append(_vector(target))
+            flat[1].append(_vector(source))
+        else:
+            target.copy_(source)
+    if flat[0]:
+        torch._foreach_copy_(flat[0], flat[1])
+
+
+def _vector(tensor: Tensor) -> Tensor:
+    """The memory of a dense tensor, in its order."""
+    return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+
+
+def _same_order(a: Tensor, b: Tensor) -> bool:
+    """Whether two dense tensors of one shape keep their elements in the same order."""
+    wide = [i for i, size in enumerate(a.shape) if size > 1]
+    return [a.stride(i) for i in wide] == [b.stride(i) for i in wide]
+
+
 def _check_parameters(named: Sequence[tuple[str, Parameter]]) -> None:
     if not named:
         raise ValueError("no parameter needs a gradient")
@@ -374,13 +410,8 @@ def _check_parameters(named: Sequence[tuple[str, Parameter]]) -> None:
 
 def _is_dense(tensor: Tensor) -> bool:
     """Whether the elements fill a block of memory without overlaps or gaps, in any order."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1:
-            if stride != expected:
-                return False
-            expected *= size
-    return True
+    dense: bool = torch.ops.aten.is_non_overlapping_and_dense(tensor)
+    return dense
 
 
 def _make_bucket(part: Sequence[tuple[str, Parameter]], wire_dtype: torch.dtype | None) -> Bucket:

@@ -16,7 +16,7 @@ from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.optim.lars import Lars
 from fourmin.training.precision import Precision
-from fourmin.training.step import EagerStep
+from fourmin.training.step import EagerStep, HostUpdate, Update
 
 if TYPE_CHECKING:
     from fourmin.training.fast.step import FastStep
@@ -28,19 +28,27 @@ Step: TypeAlias = "EagerStep | FastStep"
 
 def reason_against(model: nn.Module, optimizer: Optimizer, precision: Precision) -> str | None:
     """Why the fast step cannot train this; None if it can."""
-    if precision.device.type != "cuda":
-        return f"it needs a CUDA GPU, and this run uses the {precision.device.type}"
+    reason = _reason_against_update(optimizer, precision)
+    if reason is not None:
+        return reason
     if precision.name == "fp32":
         return "its kernels are for fp16 and bf16, and this run is fp32"
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and type(module) is not nn.BatchNorm2d:
+            return f"{name} shares batch statistics over ranks (bn_span)"
+    return None
+
+
+def _reason_against_update(optimizer: Optimizer, precision: Precision) -> str | None:
+    """Why the fused update cannot serve this; None if it can."""
+    if precision.device.type != "cuda":
+        return f"it needs a CUDA GPU, and this run uses the {precision.device.type}"
     if find_spec("triton") is None:
         return "Triton is not installed"
     if torch.cuda.get_device_capability(precision.device) < (8, 0):
         return "it needs a GPU of compute capability 8.0 or later"
     if not isinstance(optimizer, (Lars, SGD)):
         return f"it has no fused {type(optimizer).__name__}"
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and type(module) is not nn.BatchNorm2d:
-            return f"{name} shares batch statistics over ranks (bn_span)"
     return None
 
 
@@ -78,4 +86,16 @@ def build_step(
                 total_steps=total_steps, growth_interval=growth_interval, world_size=world_size,
             )  # fmt: skip
         say(f"step: eager instead of fast, since {reason}")
-    return EagerStep(model, optimizer, reducer, precision, schedule, label_smoothing)
+    update: Update
+    if _reason_against_update(optimizer, precision) is None:
+        from fourmin.training.fast.update import FusedUpdate
+
+        # The host would wait for each step's gradients, to see that they are finite.
+        update = FusedUpdate(
+            optimizer, {}, [schedule(step) for step in range(total_steps)],
+            scaled=precision.name == "fp16", loss_scale=precision.loss_scale,
+            growth_interval=growth_interval, factor=reducer.leave_division(),
+        )  # fmt: skip
+    else:
+        update = HostUpdate(optimizer, reducer.flat_buffers, precision, schedule)
+    return EagerStep(model, update, reducer, precision, label_smoothing)

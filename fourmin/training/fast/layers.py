@@ -23,6 +23,13 @@ def multiprocessors(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have; plenty where nothing has any."""
+    if device.type != "cuda":
+        return 1 << 20
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_block_optin)
+
+
 def channels_block(channels: int, most: int) -> int:
     """The greatest power of two that divides `channels`, at most `most`."""
     return min(channels & -channels, most)
@@ -59,6 +66,7 @@ class Workspace:
     def __init__(self, device: torch.device, plan: FusionPlan) -> None:
         self.plan = plan
         self.multiprocessors = multiprocessors(device)
+        self.shared = shared_memory(device)
         self._epilogue = plan.epilogue and device.type == "cuda" and epilogue.available()
         self._epilogues: dict[tuple[object, ...], epilogue.StatisticsConvolution | None] = {}
         most = self.multiprocessors * _MOST_PROGRAMS
@@ -98,8 +106,11 @@ class FusedBatchNorm:
         device = module.weight.device
         self.saved = torch.empty(4, self.channels, device=device)
         self.coefficients = torch.empty(3, self.channels, device=device)
+        # Reductions take narrow tiles, for many programs; what else there is takes whole rows.
         self._block = channels_block(self.channels, 64)
         self._tile = 4096 // self._block
+        self._wide = channels_block(self.channels, 256)
+        self._rows = 8192 // self._wide
         self.accumulate = False
 
     def statistics(self, x: Tensor) -> None:
@@ -138,7 +149,7 @@ class FusedBatchNorm:
         )  # fmt: skip
 
     def _grid(self, rows: int) -> tuple[int, int]:
-        return _cdiv(rows, 2 * self._tile), self.channels // self._block
+        return _cdiv(rows, self._rows), self.channels // self._wide
 
     def relu(self, x: Tensor) -> Tensor:
         """relu(normalised x)."""
@@ -146,7 +157,7 @@ class FusedBatchNorm:
         rows = rows_of(x)
         batchnorm.apply_relu[self._grid(rows)](
             x, self.saved, y, rows, self.channels,
-            BM=2 * self._tile, BC=self._block, num_warps=8,
+            BM=self._rows, BC=self._wide, num_warps=8,
         )  # fmt: skip
         return y
 
@@ -172,7 +183,7 @@ class FusedBatchNorm:
         rows = rows_of(x)
         batchnorm.gradient_relu[self._grid(rows)](
             g, x, self.saved, self.coefficients, dx, rows, self.channels, MASKED=masked,
-            BM=2 * self._tile, BC=self._block, num_warps=8,
+            BM=self._rows, BC=self._wide, num_warps=8,
         )  # fmt: skip
         return dx
 
@@ -225,7 +236,7 @@ class BlockEnd:
         y = torch.empty_like(x)
         blocks = _cdiv(rows, BLOCK_ROWS)
         bits = torch.empty(blocks * 16, channels, dtype=torch.uint8, device=x.device)
-        block = channels_block(channels, 64)
+        block = channels_block(channels, 256)
         batchnorm.apply_block_end[(blocks, channels // block)](
             x, self.last.saved, shortcut, (self.projection or self.last).saved, y, bits, rows,
             channels, PROJECTED=self.projection is not None, BC=block, num_warps=4,
@@ -360,11 +371,17 @@ class FusedConvolution:
         g = torch.empty_like(x)
         rows = rows_of(dx)
         parts, programs, options = self._launch(rows, self.inputs, tiles)
+        activations = 2 if projected is None else 3
+        options["K"], size = options.pop("BK"), x.element_size()
+        options["STAGES"] = tiles.stages_within(
+            self._workspace.shared,
+            tiles.rows * (tiles.columns * (activations * size + 1) + self.outputs * size),
+            self.outputs * tiles.columns * size,
+        )
         pointwise.gradient_to_block_end[(programs,)](
             dx, self.weight, dy2, bits, x, end.last.saved, x if projected is None else projected,
             (end.projection or end.last).saved, g, self._workspace.partial, rows, self.inputs,
-            self.outputs, parts, PROJECTED=end.projection is not None,
-            ONE_STEP=self.outputs == tiles.step, **options,
+            parts, PROJECTED=end.projection is not None, **options,
         )  # fmt: skip
         end.finalize_gradient(parts, rows)
         return g
@@ -382,10 +399,16 @@ class FusedConvolution:
         rows = rows_of(x)
         parts = min(_cdiv(rows, tiles.rows), self._workspace.multiprocessors * tiles.programs)
         sums = torch.empty(parts, self.outputs, self.inputs, 1, 1, device=x.device)
+        size = x.element_size()
+        stages = tiles.stages_within(
+            self._workspace.shared,
+            tiles.rows * (2 * self.outputs + self.inputs) * size,
+            (tiles.rows + self.inputs) * self.outputs * size,
+        )
         pointwise.backward_through_block_end[(parts,)](
             g, x, last.coefficients, self.weight, before, norm.saved, dy,
             self._workspace.partial, sums, rows, parts, N=self.inputs, K=self.outputs,
-            BM=tiles.rows, STAGES=tiles.stages, PRECISION=self._precision, num_warps=tiles.warps,
+            BM=tiles.rows, STAGES=stages, PRECISION=self._precision, num_warps=tiles.warps,
         )  # fmt: skip
         norm.finalize_gradient(parts, rows)
         return dy, sums.sum(0)

@@ -1,12 +1,15 @@
 """Which fused convolutions are used where, and their tile sizes.
 
-Chosen from times on one H100 at batch 256 (cuDNN 9.19, Triton 3.6), each against cuDNN's
-convolution and separate kernels; what is not here was slower fused.
+Chosen from times on one H100 and one H200 at batch 256 (cuDNN 9.19, Triton 3.6), each against
+cuDNN's convolution and separate kernels; what is not here was slower fused.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+_SPARE = 16 << 10
+"""Bytes of shared memory that a compiler takes for what it moves between threads."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,13 @@ class Tiles:
     stages: int
     programs: int
 
+    def stages_within(self, shared: int, each: int, kept: int) -> int:
+        """How many of the stages fit into `shared` bytes: a tile takes `each`, and `kept` stay.
+
+        The newest tile comes into registers' place, so that all but one wait in shared memory.
+        """
+        return max(1, min(self.stages, 1 + (shared - kept - _SPARE) // each))
+
 
 @dataclass(frozen=True)
 class FusionPlan:
@@ -38,6 +48,8 @@ class FusionPlan:
     pointwise: bool = True
     to_end: bool = True
     through_end: bool = True
+    widest_to_end: int = 128
+    """Outputs of the convolutions that `gradient_to_block_end` is for."""
 
     def forward_tiles(self, inputs: int, outputs: int, stride: int) -> Tiles | None:
         """Tiles of `forward_statistics`; None where a convolution and a pass are faster."""
@@ -49,16 +61,14 @@ class FusionPlan:
             return Tiles(128, min(outputs, 64), 64, 4, 3, 2)
         return None
 
-    def to_end_tiles(self, inputs: int, outputs: int, projected: bool) -> Tiles | None:
+    def to_end_tiles(self, inputs: int, outputs: int) -> Tiles | None:
         """Tiles of `gradient_to_block_end`; None where separate kernels are faster."""
-        if not self.to_end or not 16 <= outputs <= 128:
+        if not self.to_end or not 16 <= outputs <= self.widest_to_end:
             return None
-        if outputs <= 64 and not projected:
-            return Tiles(128, min(inputs, 64), outputs, 4, 3, 2)
-        return Tiles(64, min(inputs, 64), outputs, 4, 2, 2 if projected else 4)
+        return Tiles(64, min(inputs, 128), outputs, 8, 3, 1)
 
     def through_end_tiles(self, inputs: int, outputs: int) -> Tiles | None:
         """Tiles of `backward_through_block_end`; None where the sums do not fit."""
         if not self.through_end or not 16 <= inputs <= 64 or outputs > 256:
             return None
-        return Tiles(64, inputs, outputs, 8, 3, 1)
+        return Tiles(32, inputs, outputs, 8, 3, 1)

@@ -259,9 +259,7 @@ class FusedResNet:
         sink.weight(first.module.weight, first.weight_gradient(dx, kept.source))
         if before is not None and first.pointwise:
             earlier, theirs = before
-            tiles = self._plan.to_end_tiles(
-                first.inputs, first.outputs, theirs.projected is not None
-            )
+            tiles = self._plan.to_end_tiles(first.inputs, first.outputs)
             if tiles is not None:
                 assert theirs.bits is not None
                 behind = first.gradient_to_block_end(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
-from fourmin.training.comm.fusion import Bucket
+from fourmin.training.comm.fusion import Bucket, copy_all
 
 
 class BucketSink:
@@ -47,32 +46,8 @@ class BucketSink:
 
     def _flush(self, index: int) -> None:
         waiting, self._waiting[index] = self._waiting[index], []
-        flat: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for target, source in waiting:
-            if self._accumulate:
+        if self._accumulate:
+            for target, source in waiting:
                 target.add_(source)
-            elif _is_dense(source) and _same_order(source, target):
-                # As vectors, since torch's grouped copy wants equal strides, and those of a
-                # 1x1 convolution's weight have several names.
-                flat[0].append(_vector(target))
-                flat[1].append(_vector(source))
-            else:
-                target.copy_(source)
-        if flat[0]:
-            torch._foreach_copy_(flat[0], flat[1])
-
-
-def _vector(tensor: Tensor) -> Tensor:
-    """The memory of a dense tensor, in its order."""
-    return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    dense: bool = torch.ops.aten.is_non_overlapping_and_dense(tensor)
-    return dense
-
-
-def _same_order(a: Tensor, b: Tensor) -> bool:
-    """Whether two dense tensors of one shape keep their elements in the same order."""
-    wide = [i for i, size in enumerate(a.shape) if size > 1]
-    return [a.stride(i) for i in wide] == [b.stride(i) for i in wide]
+        else:
+            copy_all(waiting)

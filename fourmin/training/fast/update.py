@@ -104,6 +104,10 @@ class FusedUpdate:
         """Everything of its own that an update changes."""
         return [*self._velocities, self._state, self.scale]
 
+    def scaled(self, loss: Tensor) -> Tensor:
+        """`loss` in FP32 times the loss scale as it is on the device."""
+        return loss.float() * self.scale[0]
+
     def launch(self) -> None:
         """Queue one update on the current stream."""
         kernels.norms[(self._chunks,)](

@@ -66,9 +66,9 @@ def forward_statistics(
 
 @triton.jit
 def gradient_to_block_end(
-    dx, w, dy2, bits, x, saved, x2, saved2, g_out, partial, m_total, n_total, k_total, parts,
-    PROJECTED: tl.constexpr, ONE_STEP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    BK: tl.constexpr, STAGES: tl.constexpr, PRECISION: tl.constexpr,
+    dx, w, dy2, bits, x, saved, x2, saved2, g_out, partial, m_total, n_total, parts,
+    PROJECTED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
+    STAGES: tl.constexpr, PRECISION: tl.constexpr,
 ) -> None:  # fmt: skip
     """The data gradient of a block's first convolution and `reduce_block_end` of the block before.
 
@@ -79,55 +79,47 @@ def gradient_to_block_end(
     tile_n = tl.program_id(0) % tiles_n
     p = tl.program_id(0) // tiles_n
     n = tile_n * BN + tl.arange(0, BN)
-    k = tl.arange(0, BK)
+    k = tl.arange(0, K)
     mean = tl.load(saved + n)[None, :]
-    sums = tl.zeros([BN], tl.float32)
-    products = tl.zeros([BN], tl.float32)
+    # Sums stay with their rows until the end: threads that add to one would wait in every tile.
+    sums = tl.zeros([BM, BN], tl.float32)
+    products = tl.zeros([BM, BN], tl.float32)
     if PROJECTED:
         mean2 = tl.load(saved2 + n)[None, :]
-        products2 = tl.zeros([BN], tl.float32)
+        products2 = tl.zeros([BM, BN], tl.float32)
     r = tl.arange(0, BM)
-    of_dx = r[:, None] * k_total + k[None, :]
-    of_w = k[:, None] * n_total + n[None, :]
+    of_dx = r[:, None] * K + k[None, :]
     of_y = r[:, None] * n_total + n[None, :]
-    if ONE_STEP:
-        weight = tl.load(w + of_w)
-    for tile in range(p, tl.cdiv(m_total, BM), parts):
+    weight = tl.load(w + k[:, None] * n_total + n[None, :])
+    for tile in tl.range(p, tl.cdiv(m_total, BM), parts, num_stages=STAGES):
         row = tl.full([], 0, tl.int64) + tile * BM
         rows = tile * BM + r
         inside = (rows < m_total)[:, None]
-        # Asked for before the product, so that they are on their way meanwhile.
         packed_row = (rows // 128) * 16 + rows % 16
         packed = tl.load(bits + packed_row[:, None] * n_total + n[None, :], mask=inside, other=0)
         at = row * n_total + of_y
         other = tl.load(dy2 + at, mask=inside, other=0.0)
         value = tl.load(x + at, mask=inside, other=0.0)
-        if ONE_STEP:
-            a = tl.load(dx + row * k_total + of_dx, mask=inside, other=0.0)
-            acc = tl.dot(a, weight, input_precision=PRECISION)
-        else:
-            acc = tl.zeros([BM, BN], tl.float32)
-            for first in tl.range(0, k_total, BK, num_stages=STAGES):
-                a = tl.load(dx + row * k_total + first + of_dx, mask=inside, other=0.0)
-                b = tl.load(w + (tl.full([], 0, tl.int64) + first) * n_total + of_w)
-                acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        if PROJECTED:
+            value2 = tl.load(x2 + at, mask=inside, other=0.0)
+        a = tl.load(dx + row * K + of_dx, mask=inside, other=0.0)
+        acc = tl.dot(a, weight, input_precision=PRECISION)
         acc += other.to(tl.float32)
         alive = (packed.to(tl.int32) >> ((rows // 16) % 8)[:, None]) & 1
         rounded = tl.where(alive != 0, acc, 0.0).to(g_out.dtype.element_ty)
         tl.store(g_out + at, rounded, mask=inside)
         g = rounded.to(tl.float32)
-        sums += tl.sum(g, 0)
-        products += tl.sum(g * (value.to(tl.float32) - mean), 0)
+        sums += g
+        products += g * (value.to(tl.float32) - mean)
         if PROJECTED:
-            value2 = tl.load(x2 + at, mask=inside, other=0.0).to(tl.float32)
-            products2 += tl.sum(g * (value2 - mean2), 0)
+            products2 += g * (value2.to(tl.float32) - mean2)
     if PROJECTED:
         at_sum = partial + p * 3 * n_total + n
-        tl.store(at_sum + 2 * n_total, products2)
+        tl.store(at_sum + 2 * n_total, tl.sum(products2, 0))
     else:
         at_sum = partial + p * 2 * n_total + n
-    tl.store(at_sum, sums)
-    tl.store(at_sum + n_total, products)
+    tl.store(at_sum, tl.sum(sums, 0))
+    tl.store(at_sum + n_total, tl.sum(products, 0))
 
 
 @triton.jit
@@ -156,8 +148,8 @@ def backward_through_block_end(
     cb = tl.load(coefficients + K + k)[None, :]
     cc = tl.load(coefficients + 2 * K + k)[None, :]
     weight = tl.load(w + k[:, None] * N + n[None, :])
-    sums = tl.zeros([N], tl.float32)
-    products = tl.zeros([N], tl.float32)
+    sums = tl.zeros([BM, N], tl.float32)
+    products = tl.zeros([BM, N], tl.float32)
     of_weight = tl.zeros([K, N], tl.float32)
     of_x = r[:, None] * K + k[None, :]
     of_y = r[:, None] * N + n[None, :]
@@ -177,10 +169,10 @@ def backward_through_block_end(
         rounded = tl.where((opened > 0) & inside, acc, 0.0).to(dy.dtype.element_ty)
         tl.store(dy + row * N + of_y, rounded, mask=inside)
         masked = rounded.to(tl.float32)
-        sums += tl.sum(masked, 0)
-        products += tl.sum(masked * (narrow - mean), 0)
+        sums += masked
+        products += masked * (narrow - mean)
     at_sum = partial + p * 2 * N + n
-    tl.store(at_sum, sums)
-    tl.store(at_sum + N, products)
+    tl.store(at_sum, tl.sum(sums, 0))
+    tl.store(at_sum + N, tl.sum(products, 0))
     at_weight = weight_partial + p * K * N
     tl.store(at_weight + k[:, None] * N + n[None, :], of_weight)
