@@ -14,7 +14,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from fourmin.training.fast import layers
+from fourmin.training.fast import workspace
 from fourmin.training.fast.kernels import batchnorm, max_pooling, pointwise
 from fourmin.training.fast.plan import FusionPlan
 from fourmin.training.fast.resnet import FusedResNet
@@ -70,8 +70,8 @@ class Forgotten:
 
 
 def note_a_step(model_name: str, shared: int) -> None:
-    layers.shared_memory = lambda _device: shared
-    layers.multiprocessors = lambda _device: 8
+    workspace.shared_memory = lambda _device: shared
+    workspace.multiprocessors = lambda _device: 8
     model = build_model(model_name, num_classes=1000, bn_momentum=0.1, bn_epsilon=1e-5)
     model = model.to(memory_format=torch.channels_last)
     for parameter in model.parameters():

@@ -62,8 +62,9 @@ def check_module(module: nn.BatchNorm2d, twin: nn.BatchNorm2d, kind: torch.dtype
 
 @pytest.mark.parametrize(("shape", "kind"), [*product(SHAPES, TYPES)])
 def test_relu_of_normalised(device: torch.device, shape: tuple, kind: torch.dtype) -> None:
-    from fourmin.training.fast.layers import FusedBatchNorm, Workspace
+    from fourmin.training.fast.normalization import FusedBatchNorm
     from fourmin.training.fast.plan import FusionPlan
+    from fourmin.training.fast.workspace import Workspace
 
     module = norm_of(shape[1], device, 1)
     twin = double(module)
@@ -87,8 +88,9 @@ def test_relu_of_normalised(device: torch.device, shape: tuple, kind: torch.dtyp
 def test_block_end(
     device: torch.device, shape: tuple, kind: torch.dtype, projected: bool, two: bool
 ) -> None:
-    from fourmin.training.fast.layers import BlockEnd, FusedBatchNorm, Workspace
+    from fourmin.training.fast.normalization import BlockEnd, FusedBatchNorm
     from fourmin.training.fast.plan import FusionPlan
+    from fourmin.training.fast.workspace import Workspace
 
     module, other = norm_of(shape[1], device, 1), norm_of(shape[1], device, 2)
     twin, other_twin = double(module), double(other)
@@ -122,8 +124,9 @@ def test_block_end(
     ("shape", "kind"), [*product([(2, 16, 8, 8), (3, 64, 9, 11), (1, 16, 1, 7)], TYPES)]
 )
 def test_relu_and_pool(device: torch.device, shape: tuple, kind: torch.dtype) -> None:
-    from fourmin.training.fast.layers import FusedBatchNorm, Workspace
+    from fourmin.training.fast.normalization import FusedBatchNorm
     from fourmin.training.fast.plan import FusionPlan
+    from fourmin.training.fast.workspace import Workspace
 
     module = norm_of(shape[1], device, 1)
     twin = double(module)
@@ -143,8 +146,9 @@ def test_relu_and_pool(device: torch.device, shape: tuple, kind: torch.dtype) ->
 
 
 def test_gradients_of_micro_batches_add_up(device: torch.device) -> None:
-    from fourmin.training.fast.layers import FusedBatchNorm, Workspace
+    from fourmin.training.fast.normalization import FusedBatchNorm
     from fourmin.training.fast.plan import FusionPlan
+    from fourmin.training.fast.workspace import Workspace
 
     module = norm_of(16, device, 1)
     x, dy = (activation((4, 16, 6, 6), torch.float32, device, seed) for seed in (2, 3))
@@ -159,8 +163,9 @@ def test_gradients_of_micro_batches_add_up(device: torch.device) -> None:
 
 def test_a_great_mean_leaves_the_variance_exact(device: torch.device) -> None:
     """Sums of squares cancel: mean 10, deviation 1 must still give the variance to 1e-4."""
-    from fourmin.training.fast.layers import FusedBatchNorm, Workspace
+    from fourmin.training.fast.normalization import FusedBatchNorm
     from fourmin.training.fast.plan import FusionPlan
+    from fourmin.training.fast.workspace import Workspace
 
     x = torch.randn(8, 16, 16, 16, generator=torch.Generator().manual_seed(1)) + 10
     x = x.to(device).contiguous(memory_format=torch.channels_last)

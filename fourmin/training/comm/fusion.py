@@ -8,64 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from fourmin.base.errors import FourminError
-from fourmin.recipe.buckets import lay_out, partition
+from fourmin.recipe.buckets import partition
 from fourmin.training.comm.base import AllReduce, BySize, CommunicationError
+from fourmin.training.comm.bucket import Bucket, Slot, check_parameters, make_bucket
 from fourmin.training.comm.lanes import ExposedTime, Lane, StreamLane, ThreadLane
 
 _NAMES_SHOWN = 10
-
-
-@dataclass(eq=False)
-class Slot:
-    """The place of one parameter's gradient: ``numel`` elements from ``offset`` of a bucket."""
-
-    name: str
-    parameter: Parameter
-    offset: int
-    view: Tensor
-    arrived: bool = False
-
-    @property
-    def made(self) -> Tensor | None:
-        """The gradient where autograd made it a tensor of its own, in place of the view."""
-        grad = self.parameter.grad
-        return None if grad is None or grad.data_ptr() == self.view.data_ptr() else grad
-
-
-@dataclass(eq=False)
-class Bucket:
-    """Gradients that are reduced together: ``flat`` is the FP32 buffer, 1-D; ``wire`` is the
-    half-precision copy that is sent, None if ``flat`` itself is sent.
-    """
-
-    slots: tuple[Slot, ...]
-    flat: Tensor
-    wire: Tensor | None
-    missing: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.missing = len(self.slots)
-
-    @torch.no_grad()
-    def take_in(self) -> None:
-        """Copy into ``flat`` what autograd made, and give the parameters their views again."""
-        copy_all([(slot.view, made) for slot in self.slots if (made := slot.made) is not None])
-        for slot in self.slots:
-            slot.parameter.grad = slot.view
-
-    @property
-    def sent(self) -> Tensor:
-        """The tensor that goes through the all-reduce."""
-        return self.flat if self.wire is None else self.wire
 
 
 @dataclass(frozen=True)
@@ -173,11 +130,11 @@ class GradientReducer:
         if bucket_dtype not in (None, torch.float32, torch.float16, torch.bfloat16):
             raise ValueError(f"buckets can be FP32, FP16 or BF16, not {bucket_dtype}")
         named = [(name, p) for name, p in model_parameters if p.requires_grad]
-        _check_parameters(named)
+        check_parameters(named)
         wire_dtype = None if bucket_dtype == torch.float32 else bucket_dtype
         sizes = [parameter.numel() * parameter.element_size() for _, parameter in named]
         self._buckets = tuple(
-            _make_bucket([named[index] for index in part], wire_dtype)
+            make_bucket([named[index] for index in part], wire_dtype)
             for part in partition(sizes, threshold_bytes)
         )
         self._all_reduce = all_reduce
@@ -363,65 +320,3 @@ class GradientReducer:
     def _algorithm(self, nbytes: int) -> AllReduce:
         one = self._all_reduce
         return one.choose(nbytes) if isinstance(one, BySize) else one
-
-
-def copy_all(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """Copy into the first of each pair the second, of the same shape, in few launches."""
-    flat: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for target, source in pairs:
-        if _is_dense(source) and _same_order(source, target):
-            # As vectors, since torch's grouped copy wants equal strides, and those of a 1x1
-            # convolution's weight have several names.
-            flat[0].append(_vector(target))
-            flat[1].append(_vector(source))
-        else:
-            target.copy_(source)
-    if flat[0]:
-        torch._foreach_copy_(flat[0], flat[1])
-
-
-def _vector(tensor: Tensor) -> Tensor:
-    """The memory of a dense tensor, in its order."""
-    return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
-
-
-def _same_order(a: Tensor, b: Tensor) -> bool:
-    """Whether two dense tensors of one shape keep their elements in the same order."""
-    wide = [i for i, size in enumerate(a.shape) if size > 1]
-    return [a.stride(i) for i in wide] == [b.stride(i) for i in wide]
-
-
-def _check_parameters(named: Sequence[tuple[str, Parameter]]) -> None:
-    if not named:
-        raise ValueError("no parameter needs a gradient")
-    seen: dict[int, str] = {}
-    device = named[0][1].device
-    for name, parameter in named:
-        if id(parameter) in seen:
-            raise ValueError(f"{seen[id(parameter)]} and {name} are the same parameter")
-        seen[id(parameter)] = name
-        if parameter.dtype != torch.float32:
-            raise ValueError(f"{name} is {parameter.dtype}: gradients are kept in FP32 only")
-        if parameter.device != device:
-            raise ValueError(f"{name} is on {parameter.device}, others on {device}")
-        if not _is_dense(parameter):
-            raise ValueError(f"{name} does not fill its memory: strides {parameter.stride()}")
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    """Whether the elements fill a block of memory without overlaps or gaps, in any order."""
-    dense: bool = torch.ops.aten.is_non_overlapping_and_dense(tensor)
-    return dense
-
-
-def _make_bucket(part: Sequence[tuple[str, Parameter]], wire_dtype: torch.dtype | None) -> Bucket:
-    offsets, end = lay_out([parameter.numel() for _, parameter in part])
-    flat = torch.zeros(end, dtype=torch.float32, device=part[0][1].device)
-    slots = []
-    for (name, parameter), offset in zip(part, offsets, strict=True):
-        # The parameter's strides, or adding a channels_last gradient would walk memory twice.
-        view = flat.as_strided(parameter.shape, parameter.stride(), offset)
-        parameter.grad = view
-        slots.append(Slot(name, parameter, offset, view))
-    wire = None if wire_dtype is None else torch.zeros_like(flat, dtype=wire_dtype)
-    return Bucket(tuple(slots), flat, wire)

@@ -15,8 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fourmin.training.fast.layers import BlockEnd, FusedBatchNorm, FusedConvolution, Workspace
+from fourmin.training.fast.convolution import FusedConvolution
+from fourmin.training.fast.normalization import BlockEnd, FusedBatchNorm
 from fourmin.training.fast.plan import FusionPlan
+from fourmin.training.fast.workspace import Workspace
 from fourmin.training.models.resnet import Bottleneck, ResidualBlock, ResNet
 
 INPUT_CHANNELS = 4

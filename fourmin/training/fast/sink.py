@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from fourmin.training.comm.fusion import Bucket, copy_all
+from fourmin.training.comm.bucket import Bucket, copy_all
 
 
 class BucketSink:

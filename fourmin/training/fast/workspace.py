@@ -1,0 +1,92 @@
+"""What launches of kernels share: sizes, shapes, and memory for partial sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fourmin.training.fast import epilogue
+from fourmin.training.fast.plan import FusionPlan
+
+BLOCK_ROWS = 128
+"""Rows of an activation that share a row of packed bits."""
+_MOST_PROGRAMS = 4  # of a reduction, for each multiprocessor
+
+
+def multiprocessors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; a few where Triton's interpreter stands in for one."""
+    if device.type != "cuda":
+        return 3
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def shared_memory(device: torch.device) -> int:
+    """Bytes of shared memory that a program may have; plenty where nothing has any."""
+    if device.type != "cuda":
+        return 1 << 20
+    properties: Any = torch.cuda.get_device_properties(device)  # torch's stubs lack this one
+    return int(properties.shared_memory_per_block_optin)
+
+
+def channels_block(channels: int, most: int) -> int:
+    """The greatest power of two that divides `channels`, at most `most`."""
+    return min(channels & -channels, most)
+
+
+def cdiv(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def rows_of(x: Tensor) -> int:
+    """M of an activation [n, C, h, w] in channels-last memory, seen as a matrix [M, C]."""
+    return x.shape[0] * x.shape[2] * x.shape[3]
+
+
+def empty_like_activation(x: Tensor, channels: int, height: int, width: int) -> Tensor:
+    """An activation of x's type and number of images in channels-last memory, not filled."""
+    return torch.empty(
+        (x.shape[0], channels, height, width),
+        dtype=x.dtype, device=x.device, memory_format=torch.channels_last,
+    )  # fmt: skip
+
+
+class Workspace:
+    """What the layers of one model share.
+
+    `partial` holds partial sums: kernels of one stream follow each other, so one is enough.
+    """
+
+    def __init__(self, device: torch.device, plan: FusionPlan) -> None:
+        self.plan = plan
+        self.multiprocessors = multiprocessors(device)
+        self.shared = shared_memory(device)
+        self._epilogue = plan.epilogue and device.type == "cuda" and epilogue.available()
+        self._epilogues: dict[tuple[object, ...], epilogue.StatisticsConvolution | None] = {}
+        most = self.multiprocessors * _MOST_PROGRAMS
+        # Programs times the channels that each sums, three sums at most.
+        self.partial = torch.empty(most * 3 * 256 + 3 * 4096, device=device)
+
+    def statistics_convolution(
+        self, x: Tensor, weight: Tensor, y: Tensor, stride: list[int], padding: list[int]
+    ) -> epilogue.StatisticsConvolution | None:
+        """The convolution of these shapes with statistics; None where there is none."""
+        if not self._epilogue or x.dtype == torch.float32:
+            return None
+        key = (tuple(x.shape), tuple(weight.shape), stride[0], padding[0])
+        if key not in self._epilogues:
+            try:
+                found = epilogue.StatisticsConvolution(x, weight, y, stride, padding)
+            except RuntimeError:
+                found = None
+            self._epilogues[key] = found
+        return self._epilogues[key]
+
+    def split(self, rows: int, tile: int, columns: int) -> tuple[int, int]:
+        """(programs, rows each) for `columns` column blocks over `rows` rows in tiles."""
+        tiles = cdiv(rows, tile)
+        parts = max(1, min(tiles, self.multiprocessors * _MOST_PROGRAMS // columns))
+        each = cdiv(tiles, parts)
+        return cdiv(tiles, each), each * tile
