@@ -7,6 +7,7 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.estimate.collectives import MODELLED
+from fourmin.estimate.hybrid import switching
 from fourmin.estimate.profile import Profile
 from fourmin.estimate.step import Step, estimate_step, evaluation_seconds, spread
 from fourmin.recipe.configuration import Configuration
@@ -49,6 +50,7 @@ class Estimate:
             "note": "an estimate by cost models, not a measurement and not a result",
             "system_profile": self.profile.name,
             "configuration": self.configuration.to_json(),
+            "hybrid": switching(self.configuration),
             "step": {
                 **_step_json(step),
                 "compute_source": step.compute.source,

@@ -169,7 +169,7 @@ def counted(
         for module, attribute, kind in places:
             wrapped = counting(kind, getattr(module, attribute))
             stack.enter_context(patch.object(module, attribute, wrapped))
-        chosen.all_reduce(torch.ones(numel))
+        chosen.all_reduce(torch.ones(numel, device=device_of(rank)))
     return dict(counts)
 
 
@@ -183,7 +183,7 @@ def delayed_steps(
         for numel in alike.choices([1, 7, 63, 1000, 4097, 20_000], k=2):
             if own.random() < 0.3:
                 time.sleep(own.expovariate(2000.0))
-            tensor = torch.full((numel,), float(rank + 1))
+            tensor = torch.full((numel,), float(rank + 1), device=device_of(rank))
             chosen.all_reduce(tensor)
             if not bool((tensor == size * (size + 1) // 2).all()):
                 return f"step {step}: {numel} elements are wrong"

@@ -75,6 +75,10 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
     ("identity-in-place-of-all-reduce", "comm", "training/comm/ring.py",
      "require_flat(tensor)", "return",
      "tests/comm/test_all_reduce.py::test_flat_algorithms"),
+    ("every-column-sums-the-first-part", "comm", "recipe/calls.py",
+     "place * count if", "0 if",
+     "tests/comm/test_composed.py::"
+     "test_any_grid_of_ranks_sums_and_nobody_waits_in_a_circle"),
     # What a step does with them.
     ("no-trust-ratio", "optim", "training/optim/lars.py",
      'if group["adapt"] else group["lr"]', 'if False else group["lr"]', FORMULA),

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fourmin.recipe.calls import Kind, Stage, calls, piece_sizes
+from fourmin.recipe.calls import Call, Kind, Stage, calls, piece_sizes
 from fourmin.training.comm.base import AllReduceOptions, require_flat
 from fourmin.training.comm.rounds import Scratch
 
@@ -64,6 +64,7 @@ class ComposedAllReduce:
         self._pipeline_bytes = options.pipeline_bytes
         self._stages = stages
         self._scratch = Scratch()
+        self._plans: dict[tuple[int, int], tuple[list[int], list[Call]]] = {}
         self._groups = [
             None if len(stages) == 1 else _make_groups(stage, options.timeout) for stage in stages
         ]
@@ -76,9 +77,7 @@ class ComposedAllReduce:
         require_flat(tensor)
         if not tensor.numel() or not self._stages:
             return
-        sizes = piece_sizes(
-            self._stages, tensor.numel(), tensor.element_size(), self._pipeline_bytes
-        )
+        sizes, planned = self._plan(tensor.numel(), tensor.element_size())
         pieces = list(torch.split(tensor, sizes[0]))
         rest, padded = pieces[-1], None
         if rest.numel() < sizes[-1]:
@@ -86,14 +85,8 @@ class ComposedAllReduce:
             pieces[-1] = padded[: sizes[-1]]
             pieces[-1][: rest.numel()].copy_(rest)
             pieces[-1][rest.numel() :].zero_()
-        self._call(pieces, sizes)
-        if padded is not None:
-            rest.copy_(pieces[-1][: rest.numel()])
-            self._scratch.give(padded)
-
-    def _call(self, pieces: Sequence[Tensor], sizes: Sequence[int]) -> None:
         going_on: dict[int, dist.Work | None] = {}
-        for call in calls(self._stages, sizes, self._rank):
+        for call in planned:
             _wait(going_on.pop(call.piece, None))
             part = pieces[call.piece][call.start : call.start + call.count]
             issue = ISSUE[self._stages[call.stage].kind]
@@ -102,6 +95,16 @@ class ComposedAllReduce:
             going_on[call.piece] = issue(part, call.ranks, place, group, len(pieces) > 1)
         for work in going_on.values():
             _wait(work)
+        if padded is not None:
+            rest.copy_(pieces[-1][: rest.numel()])
+            self._scratch.give(padded)
+
+    def _plan(self, numel: int, itemsize: int) -> tuple[list[int], list[Call]]:
+        """The pieces and calls of a size, kept: a run has few sizes, and many of each."""
+        if (numel, itemsize) not in self._plans:
+            sizes = piece_sizes(self._stages, numel, itemsize, self._pipeline_bytes)
+            self._plans[numel, itemsize] = sizes, list(calls(self._stages, sizes, self._rank))
+        return self._plans[numel, itemsize]
 
 
 build = ComposedAllReduce
@@ -118,10 +121,13 @@ def _make_groups(stage: Stage, timeout: timedelta) -> dist.ProcessGroup | None:
     All ranks make all groups, in the same order: torch names them by a counter. The ranks outside
     a group do not wait for it.
     """
-    own = None
+    own = options = None
+    if dist.get_backend() == "nccl":
+        # A collective that waits for free multiprocessors delays every rank.
+        options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
     for ranks in stage.communicators:
         if len(ranks) > 1:
-            made = dist.new_group(list(ranks), timeout=timeout)
+            made = dist.new_group(list(ranks), timeout=timeout, pg_options=options)
             # To a rank outside the group torch gives a marker instead.
             own = made if isinstance(made, dist.ProcessGroup) else own
     return own
