@@ -197,8 +197,11 @@ def test_it_takes_no_time_and_no_torch(tmp_path):
         "from fourmin.campaign.prepare import prepare\n"
         "from fourmin.campaign.request import New, Request\n"
         "try:\n"
-        "    request = Request('resnet50-64k', options={'nodes': 256})\n"
-        "    prepare(New(request), Placement(launcher='local')).require()\n"
+        "    request = Request('resnet50-64k', {'nodes': 128, 'hybrid_threshold': 'auto'})\n"
+        "    prepared = prepare(New(request), Placement(launcher='local'))\n"
+        "    config = prepared.configuration\n"
+        "    assert (config.bn_span, config.hybrid_threshold) == (2, 0)\n"
+        "    prepared.require()\n"
         "except FourminError as error:\n"
         "    assert not {'torch', 'numpy'} & set(sys.modules)\n"
         "    print(error)\n"
@@ -210,7 +213,7 @@ def test_it_takes_no_time_and_no_torch(tmp_path):
             [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True
         )
         assert done.returncode == 2, done.stderr
-        assert "256 nodes" in done.stdout
+        assert "128 nodes" in done.stdout
 
     assert effort(refuse, SECOND) <= SECOND
     assert list(tmp_path.iterdir()) == []

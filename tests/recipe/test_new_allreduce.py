@@ -112,7 +112,7 @@ def test_help_and_documentation_name_it(star: TreeCopy) -> None:
 
 def test_an_estimate_takes_its_cost(star: TreeCopy) -> None:
     text = star.fourmin(
-        "estimate", "--allreduce", "star", "--preset", "resnet50-64k", "--nodes", "4", "--json"
+        "estimate", "--allreduce", "star", "--preset", "resnet50-8k", "--nodes", "4", "--json"
     )
     found = json.loads(text)
     assert {bucket["algorithm"] for bucket in found["step"]["buckets"]} == {"star"}
@@ -157,7 +157,7 @@ def test_without_a_cost_model_only_its_own_estimate_is_refused(tmp_path: Path) -
     copy = TreeCopy(tmp_path)
     add(copy, cost=False)
     assert len(copy.changed()) == 2
-    estimate = ("estimate", "--preset", "resnet50-64k", "--nodes", "4", "--allreduce")
+    estimate = ("estimate", "--preset", "resnet50-8k", "--nodes", "4", "--allreduce")
     refused = copy.fourmin(*estimate, "star", code=2)
     assert "the all-reduce star has no cost model" in refused
     assert "why:" in refused
