@@ -1,12 +1,14 @@
-"""All-reduce and a training step on two hosts, simulated by network namespaces.
+"""All-reduce and a training step on two hosts or more, simulated by network namespaces.
 
-    python benchmarks/two_hosts.py [--rate 400] [--ranks 4] [--sizes 16384,...] [--no-step]
+    python benchmarks/two_hosts.py [--hosts 2] [--ranks 4] [--rate 400] [--sizes ...] [--no-step]
 
-Two namespaces, joined by a veth pair that a token bucket (tc tbf) limits in both directions; in
-each torchrun starts the ranks of one host. Needs root, `ip` and `tc`. Namespaces, link and
-processes are removed at the end, also after a failure. The last line of the output is JSON:
+Each host is a namespace; a token bucket (tc tbf) limits its link to a switch, a bridge in one more
+namespace, in both directions. In each torchrun starts the ranks of one host. Needs root, `ip` and
+`tc`. Namespaces, links and processes are removed at the end, also after a failure. The last line of
+the output is JSON:
 
-    {"milliseconds": {BYTES: {ALGORITHM: median}}, "step": {"tuned": images/s, "ddp": images/s},
+    {"hosts": 2, "ranks": 4, "rate_mbit": 400.0, "milliseconds": {BYTES: {ALGORITHM: median}},
+     "step": {"tuned": images/s, "ddp": images/s},
      "exposed_ms": {"overlapped": median, "after_backward": median}, "tuning": [...], ...}
 """
 
@@ -18,6 +20,7 @@ import json
 import os
 import shutil
 import signal
+import string
 import subprocess
 import sys
 import tempfile
@@ -29,13 +32,16 @@ from typing import Any
 from fourmin.bench.allreduce import table_lines, with_bandwidths
 
 SIZES = (16 << 10, 256 << 10, 4 << 20, 16 << 20)
-BURST = 65536
-"""Bytes that the bucket lets pass at once: one segment of the largest size that TCP hands over."""
-ADDRESSES = ("10.203.74.1", "10.203.74.2")
+BURST = 68 << 10
+"""Bytes that the bucket lets pass at once: one segment of the largest size that TCP hands over,
+64 KiB and a header for each of its 45 packets. A smaller bucket cuts it up, and the CPU then works
+ten times as long for the same bytes."""
+NETWORK = "10.203.74"
+MOST_HOSTS = 26
 
 
 class UnavailableError(Exception):
-    """This machine cannot build the two hosts."""
+    """This machine cannot build the hosts."""
 
 
 def run(*command: str) -> None:
@@ -46,35 +52,40 @@ def run(*command: str) -> None:
 
 
 @contextlib.contextmanager
-def two_hosts(rate_mbit: float) -> Iterator[tuple[str, str]]:
-    """The names of two namespaces, joined by a link of ``rate_mbit`` Mbit/s in each direction.
+def simulated_hosts(rate_mbit: float, count: int = 2) -> Iterator[tuple[str, ...]]:
+    """The names of ``count`` namespaces, each with a link of ``rate_mbit`` Mbit/s in each direction
+    to a switch that joins them; the first has the address ``NETWORK``.1, and so on.
 
     Raises UnavailableError where that is not permitted or tools are missing.
     """
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
             raise UnavailableError(f"{tool} is missing (package iproute2)")
-    hosts = (f"fm{os.getpid()}a", f"fm{os.getpid()}b")
+    hosts = tuple(f"fm{os.getpid()}{letter}" for letter in string.ascii_lowercase[:count])
+    switch = f"fm{os.getpid()}switch"
+    limit = ("root", "tbf", "rate", f"{rate_mbit}mbit", "burst", str(BURST), "latency", "100ms")
     made: list[str] = []
     try:
-        for host in hosts:
-            run("ip", "netns", "add", host)
-            made.append(host)
-        # Made inside the first namespace: nothing appears in that of the machine.
-        inside = ("ip", "-n", hosts[0])
-        run(*inside, "link", "add", "link0", "type", "veth", "peer", "name", "link0", "netns",
-            hosts[1])  # fmt: skip
-        for host, address in zip(hosts, ADDRESSES, strict=True):
-            run("ip", "-n", host, "addr", "add", f"{address}/24", "dev", "link0")
+        for name in (switch, *hosts):
+            run("ip", "netns", "add", name)
+            made.append(name)
+        run("ip", "-n", switch, "link", "add", "bridge0", "type", "bridge")
+        run("ip", "-n", switch, "link", "set", "bridge0", "up")
+        for number, host in enumerate(hosts, 1):
+            # Made inside the host: nothing appears in the namespace of the machine.
+            run("ip", "-n", host, "link", "add", "link0", "type", "veth", "peer", "name",
+                f"port{number}", "netns", switch)  # fmt: skip
+            run("ip", "-n", host, "addr", "add", f"{NETWORK}.{number}/24", "dev", "link0")
             run("ip", "-n", host, "link", "set", "lo", "up")
             run("ip", "-n", host, "link", "set", "link0", "up")
-            run("tc", "-n", host, "qdisc", "add", "dev", "link0", "root", "tbf", "rate",
-                f"{rate_mbit}mbit", "burst", str(BURST), "latency", "100ms")  # fmt: skip
+            run("ip", "-n", switch, "link", "set", f"port{number}", "master", "bridge0", "up")
+            run("tc", "-n", host, "qdisc", "add", "dev", "link0", *limit)
+            run("tc", "-n", switch, "qdisc", "add", "dev", f"port{number}", *limit)
         yield hosts
     finally:
-        for host in made:
-            kill_all(host)
-            subprocess.run(("ip", "netns", "del", host), capture_output=True, check=False)
+        for name in made:
+            kill_all(name)
+            subprocess.run(("ip", "netns", "del", name), capture_output=True, check=False)
 
 
 def kill_all(host: str) -> None:
@@ -105,8 +116,8 @@ def torchrun(hosts: Sequence[str], ranks: int, arguments: Sequence[str], seconds
                 }  # fmt: skip
                 command = [
                     "ip", "netns", "exec", host, sys.executable, "-m", "torch.distributed.run",
-                    "--nnodes=2", f"--node-rank={node}", f"--nproc-per-node={ranks}",
-                    f"--master-addr={ADDRESSES[0]}", f"--master-port={port}", *arguments,
+                    f"--nnodes={len(hosts)}", f"--node-rank={node}", f"--nproc-per-node={ranks}",
+                    f"--master-addr={NETWORK}.1", f"--master-port={port}", *arguments,
                 ]  # fmt: skip
                 with log.open("wb") as output:
                     processes.append(
@@ -135,7 +146,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while any(each.poll() is None for each in processes):
         if any(each.poll() for each in processes):
-            time.sleep(1.0)  # the other host says why as well
+            time.sleep(1.0)  # the other hosts say why as well
             return
         if time.monotonic() > deadline:
             raise RuntimeError(f"not done after {seconds:.0f} s")
@@ -144,6 +155,7 @@ def _wait(processes: Sequence[subprocess.Popen[bytes]], seconds: float) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--hosts", type=int, default=2, choices=range(2, MOST_HOSTS + 1))
     parser.add_argument("--rate", type=float, default=400.0, help="Mbit/s in each direction")
     parser.add_argument("--ranks", type=int, default=4, help="ranks on each host")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes")
@@ -161,15 +173,20 @@ def main() -> int:
         "seconds": options.seconds,
     }
     try:
-        with two_hosts(options.rate) as hosts, tempfile.TemporaryDirectory() as folder:
-            result = measure(hosts, options.ranks, plan, Path(folder))
+        with (
+            simulated_hosts(options.rate, options.hosts) as hosts,
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            result = {name: getattr(options, name) for name in ("hosts", "ranks")}
+            result["rate_mbit"] = options.rate
+            result |= measure(hosts, options.ranks, plan, Path(folder))
             if not options.no_step:
                 # A step's buckets are between the measured sizes; the table knows what is near.
                 step = {"tuning": result["tuning"], "blocks": options.blocks}
                 script = str(Path(__file__).with_name("two_hosts_step.py"))
                 result |= launch(hosts, options.ranks, [script], step, Path(folder))
     except UnavailableError as error:
-        print(f"two hosts cannot be built here: {error}", file=sys.stderr)
+        print(f"{options.hosts} hosts cannot be built here: {error}", file=sys.stderr)
         return 2
     print(json.dumps(result))
     return 0

@@ -28,7 +28,7 @@ def testbed() -> ModuleType:
 @pytest.fixture
 def hosts(testbed: ModuleType) -> Iterator[tuple[str, str]]:
     try:
-        with testbed.two_hosts(1000) as made:
+        with testbed.simulated_hosts(1000) as made:
             yield made
     except testbed.UnavailableError as error:
         pytest.skip(f"two hosts cannot be built here: {error}")
