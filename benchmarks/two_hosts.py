@@ -34,8 +34,8 @@ from fourmin.bench.allreduce import table_lines, with_bandwidths
 SIZES = (16 << 10, 256 << 10, 4 << 20, 16 << 20)
 BURST = 68 << 10
 """Bytes that the bucket lets pass at once: one segment of the largest size that TCP hands over,
-64 KiB and a header for each of its 45 packets. A smaller bucket cuts it up, and the CPU then works
-ten times as long for the same bytes."""
+64 KiB and a header for each of its 45 packets. A smaller bucket cuts it up, and the kernel then
+works nine times as long for the same bytes."""
 NETWORK = "10.203.74"
 MOST_HOSTS = 26
 
