@@ -27,6 +27,9 @@ overlap_cost = {cost:.4f}
 mean_error = {mean:.1f}
 further_error = {further:.1f}
 largest_error = {largest:.1f}
+
+# Half of the 80% interval, as a share of the estimated efficiency.
+interval = {interval:.4f}
 """
 
 
@@ -38,6 +41,7 @@ def fitted_text(validation: Validation) -> str:
         mean=validation.mean_error,
         further=validation.further_error,
         largest=validation.largest_error,
+        interval=validation.interval,
     )
 
 

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from fourmin.base.toml import tomllib
 
+PROBABILITY = 0.8
+"""Of the interval that goes with an estimate."""
+
 
 @dataclass(frozen=True)
 class Fitted:
@@ -28,6 +31,10 @@ class Accuracy:
     mean_error: float
     further_error: float
     largest_error: float
+    interval: float
+    """Of an estimated efficiency, the share that the measured one is off by at most, with
+    `PROBABILITY`.
+    """
 
 
 @cache
@@ -40,7 +47,8 @@ def fitted() -> Fitted:
 @cache
 def accuracy() -> Accuracy:
     content = _content()
-    return Accuracy(content["mean_error"], content["further_error"], content["largest_error"])
+    names = ("mean_error", "further_error", "largest_error", "interval")
+    return Accuracy(*(content[name] for name in names))
 
 
 def _content() -> dict[str, float]:
