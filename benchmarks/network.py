@@ -1,0 +1,444 @@
+"""All-reduces on a network that is simulated, event by event: the very code that trains makes them.
+
+    python benchmarks/network.py [--hosts 8] [--ranks 2] [--rate 400] [--sizes ...] [--against FILE]
+
+Every rank is a thread that runs the shipped all-reduce on tensors without content; its
+torch.distributed moves no bytes but a clock. One thread runs at a time, and while all wait the next
+event of a heap happens. A message is on its way once both sides have posted it, in segments that
+take turns on each link: those of its host's rail out and in, and one that all messages of the
+machine pass, the cores of a testbed. Collectives are gloo's: two rings at once, of half the tensor
+each, for an all-reduce; a ring to scatter and to gather; a ring and a gathering to reduce; a
+binomial tree to broadcast.
+
+`--against` takes what `benchmarks/two_hosts.py` printed, and shows its medians beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import itertools
+import json
+import math
+import sys
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from fourmin.recipe.allreduces import CANDIDATES
+from fourmin.recipe.topology import Topology
+from fourmin.training.comm import composed, native, rounds
+from fourmin.training.comm.base import build_all_reduce
+from fourmin.training.comm.ring import part_bounds
+
+SIZES = (1 << 20, 4 << 20, 16 << 20)
+SEGMENT = 64 << 10
+GOODPUT = 0.82
+"""Share of the testbed's limit that messages get beside headers and acknowledgements: fitted to one
+figure, the flat ring's 16 MiB on two hosts of four (benchmarks/results/two-hosts-400mbit.txt).
+"""
+CORES_RATE = 3.6e9
+"""Bytes of messages a second on the testbed's two cores: two ranks of gloo reach 1.8 GB/s of bus
+bandwidth on them."""
+ROUND_SECONDS, LIBRARY_SECONDS = 180e-6, 50e-6
+"""Of those cores for each message of a round and inside a collective: of the 20.5 and 11.6 ms that
+16 KiB take with `ring` and `native` in the same file, by 112 and 224 messages.
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`hosts` hosts of `ranks` ranks. Rates are bytes a second: of each of a host's `rails` in each
+    direction, and of what all messages share. That is taken by each message besides: so many
+    seconds by one of a round, and by one inside a collective.
+    """
+
+    hosts: int
+    ranks: int
+    rate: float
+    rails: int = 1
+    latency: float = 0.0
+    shared_rate: float = math.inf
+    round_seconds: float = 0.0
+    library_seconds: float = 0.0
+
+
+def testbed(hosts: int, ranks: int, mbit: float) -> Machine:
+    """That of `benchmarks/two_hosts.py`."""
+    rate = GOODPUT * mbit * 1e6 / 8
+    return Machine(hosts, ranks, rate, 1, 0.0, CORES_RATE, ROUND_SECONDS, LIBRARY_SECONDS)
+
+
+@dataclass
+class Link:
+    """What passes one segment after the other, `rate` bytes a second."""
+
+    rate: float
+    free: float = 0.0
+
+
+@dataclass(eq=False)
+class Work:
+    """Something under way, and who waits for it."""
+
+    sim: Simulation
+    done: bool = False
+    then: list[Callable[[], None]] = field(default_factory=list)
+
+    def finish(self) -> None:
+        self.done = True
+        for each in self.then:
+            each()
+
+    def after(self, action: Callable[[], None]) -> None:
+        action() if self.done else self.then.append(action)
+
+    def wait(self) -> None:
+        self.sim.block(self)
+
+
+Message = tuple[int, int, bool]
+"""(peer, bytes, whether it goes there)."""
+
+
+class Simulation:
+    """A clock, a heap of events, the links, and the ranks' threads."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
+        self._links: dict[tuple[Any, ...], Link] = {}
+        self._posted: dict[Any, tuple[deque[Any], deque[Any]]] = defaultdict(
+            lambda: (deque(), deque())
+        )
+        self._ready: deque[_Rank] = deque()
+        self.back = threading.Semaphore(0)
+
+    def run(self, body: Callable[[int], None]) -> None:
+        """`body` of every rank to its end. Raises what one raises, or RuntimeError where all wait
+        and nothing is under way.
+        """
+        ranks = [_Rank(self, rank, body) for rank in range(self.machine.hosts * self.machine.ranks)]
+        self._ready.extend(ranks)
+        for rank in ranks:
+            rank.start()
+        while any(not rank.over for rank in ranks):
+            if self._ready:
+                rank = self._ready.popleft()
+                rank.go.release()
+                self.back.acquire()
+                if rank.error:
+                    raise rank.error
+            elif self._events:
+                self.now, _, action = heapq.heappop(self._events)
+                action()
+            else:
+                raise RuntimeError("every rank waits for one that waits")
+
+    def at(self, time: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (time, next(self._order), action))
+
+    def block(self, work: Work) -> None:
+        """The calling rank goes on once `work` is done."""
+        if not work.done:
+            rank = _this_rank()
+            work.after(lambda: self._ready.append(rank))
+            self.back.release()
+            rank.go.acquire()
+
+    def post(
+        self, rank: int, peer: int, nbytes: int, outgoing: bool, tag: Any, seconds: float
+    ) -> Work:
+        """One side of a message, which leaves when the other side is there as well; `seconds` are
+        what it takes of that which all share.
+        """
+        source, target = (rank, peer) if outgoing else (peer, rank)
+        work = Work(self)
+        sides = self._posted[source, target, tag]
+        mine, other = sides if outgoing else sides[::-1]
+        if other:
+            both = work, other.popleft()
+            self._send(source, target, nbytes, seconds, lambda: [each.finish() for each in both])
+        else:
+            mine.append(work)
+        return work
+
+    def _link(self, rate: float, *name: Any) -> Link:
+        return self._links.setdefault(name, Link(rate))
+
+    def _send(
+        self, source: int, target: int, nbytes: int, seconds: float, done: Callable[[], Any]
+    ) -> None:
+        machine = self.machine
+        path = [self._link(machine.shared_rate, "shared")]
+        path[0].free = max(path[0].free, self.now) + seconds
+        for rank, way in ((source, "out"), (target, "in")):
+            host, place = divmod(rank, machine.ranks)
+            if source // machine.ranks != target // machine.ranks:
+                path.append(self._link(machine.rate, host, place % machine.rails, way))
+        self._segment(path, nbytes, done)
+
+    def _segment(self, path: Sequence[Link], left: int, done: Callable[[], Any]) -> None:
+        """The next segment sets out when the first link has passed the one before."""
+        size, rest = min(left, SEGMENT), left - SEGMENT
+        through = self._pass(path[0], size)
+        self.at(through, lambda: self._hop(path[1:], size, None if rest > 0 else done))
+        if rest > 0:
+            self.at(through, lambda: self._segment(path, rest, done))
+
+    def _hop(self, path: Sequence[Link], size: int, done: Callable[[], Any] | None) -> None:
+        if path:
+            self.at(self._pass(path[0], size), lambda: self._hop(path[1:], size, done))
+        elif done:
+            self.at(self.now + self.machine.latency, done)
+
+    def _pass(self, link: Link, size: int) -> float:
+        link.free = max(link.free, self.now) + size / link.rate
+        return link.free
+
+    def drive(self, rank: int, steps: Iterator[list[Message]], tag: Any) -> Work:
+        """Rounds of messages one after the other, beside what the rank itself does."""
+        whole = Work(self)
+
+        def advance() -> None:
+            for messages in steps:
+                works = [
+                    self.post(rank, peer, n, way, tag, self.machine.library_seconds)
+                    for peer, n, way in messages
+                    if n
+                ]
+                left = [work for work in works if not work.done]
+                if left:
+                    _when_all(left, advance)
+                    return
+            whole.finish()
+
+        advance()
+        return whole
+
+
+def _when_all(works: Sequence[Work], action: Callable[[], None]) -> None:
+    missing = [len(works)]
+
+    def one() -> None:
+        missing[0] -= 1
+        if not missing[0]:
+            action()
+
+    for work in works:
+        work.after(one)
+
+
+class _Rank(threading.Thread):
+    def __init__(self, sim: Simulation, number: int, body: Callable[[int], None]) -> None:
+        super().__init__(daemon=True)
+        self.number, self.go, self.over = number, threading.Semaphore(0), False
+        self.error: BaseException | None = None
+        self._sim, self._body = sim, body
+
+    def run(self) -> None:
+        self.go.acquire()
+        try:
+            self._body(self.number)
+        except BaseException as error:
+            self.error = error
+        self.over = True
+        self._sim.back.release()
+
+
+def _this_rank() -> _Rank:
+    rank = threading.current_thread()
+    assert isinstance(rank, _Rank)
+    return rank
+
+
+class Gloo:
+    """torch.distributed as the all-reduces use it, on a simulated network."""
+
+    ProcessGroup, Work = tuple, Work
+
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+        self._calls: dict[Any, int] = defaultdict(int)
+        self._groups: dict[int, int] = defaultdict(int)
+
+    def get_backend(self) -> str:
+        return "gloo"
+
+    def new_group(self, ranks: list[int], **_: Any) -> tuple[int, list[int]] | None:
+        me = _this_rank().number
+        self._groups[me] += 1
+        return (self._groups[me], ranks) if me in ranks else None
+
+    def isend(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> Work:
+        return self._post(tensor, peer, True, tag)
+
+    def irecv(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> Work:
+        return self._post(tensor, peer, False, tag)
+
+    def _post(self, tensor: torch.Tensor, peer: int, outgoing: bool, tag: int) -> Work:
+        seconds = self._sim.machine.round_seconds
+        return self._sim.post(_this_rank().number, peer, _bytes(tensor), outgoing, tag, seconds)
+
+    def all_reduce(self, tensor: torch.Tensor, group: Any = None, async_op: bool = False) -> Any:
+        halves = part_bounds(_bytes(tensor), 2)
+        return self._call([ring(b - a, True, True) for a, b in halves], group, async_op)
+
+    def reduce(
+        self, tensor: torch.Tensor, _: int, group: Any = None, async_op: bool = False
+    ) -> Any:
+        return self._call([reduction(_bytes(tensor))], group, async_op)
+
+    def broadcast(
+        self, tensor: torch.Tensor, _: int, group: Any = None, async_op: bool = False
+    ) -> Any:
+        return self._call([tree(_bytes(tensor))], group, async_op)
+
+    def scatter(
+        self, _: Any, tensor: torch.Tensor, group: Any = None, async_op: bool = False
+    ) -> Any:
+        return self._call([ring(_bytes(tensor), True, False)], group, async_op)
+
+    def gather(
+        self, tensor: torch.Tensor, _: Any, group: Any = None, async_op: bool = False
+    ) -> Any:
+        return self._call([ring(_bytes(tensor), False, True)], group, async_op)
+
+    def _call(self, patterns: Sequence[Pattern], group: Any, async_op: bool) -> Work | None:
+        me = _this_rank().number
+        everybody = range(self._sim.machine.hosts * self._sim.machine.ranks)
+        number, ranks = group or (0, everybody)
+        self._calls[me, number] += 1
+        works = [
+            self._sim.drive(
+                me, pattern(ranks, ranks.index(me)), (number, self._calls[me, number], part)
+            )
+            for part, pattern in enumerate(patterns)
+        ]
+        whole = Work(self._sim)
+        _when_all(works, whole.finish)
+        if async_op:
+            return whole
+        whole.wait()
+        return None
+
+
+Pattern = Callable[[Sequence[int], int], Iterator[list[Message]]]
+"""From the ranks of a group and the place among them to rounds."""
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def ring(nbytes: int, add: bool, spread: bool) -> Pattern:
+    """Once around for each of the two."""
+
+    def steps(ranks: Sequence[int], at: int) -> Iterator[list[Message]]:
+        sizes = [end - start for start, end in part_bounds(nbytes, len(ranks))]
+        right, left = ranks[(at + 1) % len(ranks)], ranks[(at - 1) % len(ranks)]
+        for step in range((add + spread) * (len(ranks) - 1)):
+            yield [
+                (left, sizes[(at - step - 1) % len(ranks)], False),
+                (right, sizes[(at - step) % len(ranks)], True),
+            ]
+
+    return steps
+
+
+def reduction(nbytes: int) -> Pattern:
+    """A ring that adds, and what each then has goes to the first."""
+
+    def steps(ranks: Sequence[int], at: int) -> Iterator[list[Message]]:
+        yield from ring(nbytes, True, False)(ranks, at)
+        share = nbytes // len(ranks)
+        others = range(1, len(ranks))
+        yield [(ranks[0], share, True)] if at else [(ranks[i], share, False) for i in others]
+
+    return steps
+
+
+def tree(nbytes: int) -> Pattern:
+    """Binomial: in round r the first 2^r ranks give to as many more."""
+
+    def steps(ranks: Sequence[int], at: int) -> Iterator[list[Message]]:
+        have = 1
+        while have < len(ranks):
+            if at < have and at + have < len(ranks):
+                yield [(ranks[at + have], nbytes, True)]
+            elif have <= at < 2 * have:
+                yield [(ranks[at - have], nbytes, False)]
+            have *= 2
+
+    return steps
+
+
+def simulate(name: str, nbytes: int, machine: Machine, group_size: int = 0) -> float:
+    """Seconds of an all-reduce of `nbytes` bytes of FP32, until the last rank has its sum."""
+    sim = Simulation(machine)
+    world = machine.hosts * machine.ranks
+    gloo = Gloo(sim)
+    started = [0.0] * world
+    arrived = [Work(sim)]
+    count = [world]
+
+    def body(rank: int) -> None:
+        made = build_all_reduce(
+            name,
+            Topology.build(rank, world, machine.ranks, group_size),
+            hybrid_threshold=0,
+            timeout_seconds=60,
+        )
+        # All begin together, as after a barrier.
+        count[0] -= 1
+        if count[0]:
+            arrived[0].wait()
+        else:
+            arrived[0].finish()
+        started[rank] = sim.now
+        made.all_reduce(torch.empty(nbytes // 4, dtype=torch.float32, device="meta"))
+
+    with ExitStack() as stack:
+        for module in (composed, native, rounds):
+            stack.enter_context(patch.object(module, "dist", gloo))
+        stack.enter_context(patch.object(composed, "_scatter", gloo.scatter))
+        stack.enter_context(patch.object(composed, "_gather", gloo.gather))
+        sim.run(body)
+    return sim.now - max(started)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--hosts", type=int, default=8)
+    parser.add_argument("--ranks", type=int, default=2, help="on each host")
+    parser.add_argument("--rate", type=float, default=400.0, help="Mbit/s in each direction")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes")
+    parser.add_argument("--against", type=Path, help="what two_hosts.py printed")
+    options = parser.parse_args()
+    known = {}
+    if options.against:
+        last = options.against.read_text().strip().splitlines()[-1]
+        known = json.loads(last)["milliseconds"]
+    machine = testbed(options.hosts, options.ranks, options.rate)
+    print(f"{'bytes':>10}  {'algorithm':18}{'simulated ms':>13}{'measured':>11}{'off':>8}")
+    for size in map(int, options.sizes.split(",")):
+        for name in CANDIDATES:
+            seconds = simulate(name, size, machine)
+            line = f"{size:10,}  {name:18}{1e3 * seconds:13.1f}"
+            if measured := known.get(str(size), {}).get(name):
+                line += f"{measured:11.1f}{1e3 * seconds / measured - 1:+8.0%}"
+            print(line)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
