@@ -26,6 +26,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -69,19 +70,15 @@ class Machine:
     round_seconds: float = 0.0
     library_seconds: float = 0.0
 
+    @property
+    def world(self) -> int:
+        return self.hosts * self.ranks
+
 
 def testbed(hosts: int, ranks: int, mbit: float) -> Machine:
     """That of `benchmarks/two_hosts.py`."""
     rate = GOODPUT * mbit * 1e6 / 8
     return Machine(hosts, ranks, rate, 1, 0.0, CORES_RATE, ROUND_SECONDS, LIBRARY_SECONDS)
-
-
-@dataclass
-class Link:
-    """What passes one segment after the other, `rate` bytes a second."""
-
-    rate: float
-    free: float = 0.0
 
 
 @dataclass(eq=False)
@@ -97,15 +94,15 @@ class Work:
         for each in self.then:
             each()
 
-    def after(self, action: Callable[[], None]) -> None:
-        action() if self.done else self.then.append(action)
-
     def wait(self) -> None:
         self.sim.block(self)
 
 
 Message = tuple[int, int, bool]
 """(peer, bytes, whether it goes there)."""
+Link = tuple[Any, ...]
+SHARED: Link = ("shared",)
+Route = Sequence[tuple[Link, float]]
 
 
 class Simulation:
@@ -116,10 +113,8 @@ class Simulation:
         self.now = 0.0
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
-        self._links: dict[tuple[Any, ...], Link] = {}
-        self._posted: dict[Any, tuple[deque[Any], deque[Any]]] = defaultdict(
-            lambda: (deque(), deque())
-        )
+        self._free: dict[Link, float] = defaultdict(float)
+        self._posted: dict[Any, deque[Work]] = defaultdict(deque)
         self._ready: deque[_Rank] = deque()
         self.back = threading.Semaphore(0)
 
@@ -127,7 +122,7 @@ class Simulation:
         """`body` of every rank to its end. Raises what one raises, or RuntimeError where all wait
         and nothing is under way.
         """
-        ranks = [_Rank(self, rank, body) for rank in range(self.machine.hosts * self.machine.ranks)]
+        ranks = [_Rank(self, rank, body) for rank in range(self.machine.world)]
         self._ready.extend(ranks)
         for rank in ranks:
             rank.start()
@@ -151,7 +146,7 @@ class Simulation:
         """The calling rank goes on once `work` is done."""
         if not work.done:
             rank = _this_rank()
-            work.after(lambda: self._ready.append(rank))
+            work.then.append(lambda: self._ready.append(rank))
             self.back.release()
             rank.go.acquire()
 
@@ -161,33 +156,27 @@ class Simulation:
         """One side of a message, which leaves when the other side is there as well; `seconds` are
         what it takes of that which all share.
         """
-        source, target = (rank, peer) if outgoing else (peer, rank)
+        ends = (rank, peer) if outgoing else (peer, rank)
         work = Work(self)
-        sides = self._posted[source, target, tag]
-        mine, other = sides if outgoing else sides[::-1]
-        if other:
-            both = work, other.popleft()
-            self._send(source, target, nbytes, seconds, lambda: [each.finish() for each in both])
+        if others := self._posted[ends, tag, not outgoing]:
+            both = work, others.popleft()
+            self._free[SHARED] = max(self._free[SHARED], self.now) + seconds
+            self._segment(self._path(*ends), nbytes, lambda: [each.finish() for each in both])
         else:
-            mine.append(work)
+            self._posted[ends, tag, outgoing].append(work)
         return work
 
-    def _link(self, rate: float, *name: Any) -> Link:
-        return self._links.setdefault(name, Link(rate))
-
-    def _send(
-        self, source: int, target: int, nbytes: int, seconds: float, done: Callable[[], Any]
-    ) -> None:
+    def _path(self, source: int, target: int) -> list[tuple[Link, float]]:
+        """The links of a message and their rates."""
         machine = self.machine
-        path = [self._link(machine.shared_rate, "shared")]
-        path[0].free = max(path[0].free, self.now) + seconds
-        for rank, way in ((source, "out"), (target, "in")):
-            host, place = divmod(rank, machine.ranks)
-            if source // machine.ranks != target // machine.ranks:
-                path.append(self._link(machine.rate, host, place % machine.rails, way))
-        self._segment(path, nbytes, done)
+        ends = [divmod(rank, machine.ranks) for rank in (source, target)]
+        rails = [
+            ((host, place % machine.rails, way), machine.rate)
+            for (host, place), way in zip(ends, ("out", "in"), strict=True)
+        ]
+        return [(SHARED, machine.shared_rate), *(rails if ends[0][0] != ends[1][0] else ())]
 
-    def _segment(self, path: Sequence[Link], left: int, done: Callable[[], Any]) -> None:
+    def _segment(self, path: Route, left: int, done: Callable[[], Any]) -> None:
         """The next segment sets out when the first link has passed the one before."""
         size, rest = min(left, SEGMENT), left - SEGMENT
         through = self._pass(path[0], size)
@@ -195,29 +184,25 @@ class Simulation:
         if rest > 0:
             self.at(through, lambda: self._segment(path, rest, done))
 
-    def _hop(self, path: Sequence[Link], size: int, done: Callable[[], Any] | None) -> None:
+    def _hop(self, path: Route, size: int, done: Callable[[], Any] | None) -> None:
         if path:
             self.at(self._pass(path[0], size), lambda: self._hop(path[1:], size, done))
         elif done:
             self.at(self.now + self.machine.latency, done)
 
-    def _pass(self, link: Link, size: int) -> float:
-        link.free = max(link.free, self.now) + size / link.rate
-        return link.free
+    def _pass(self, over: tuple[Link, float], size: int) -> float:
+        link, rate = over
+        self._free[link] = max(self._free[link], self.now) + size / rate
+        return self._free[link]
 
     def drive(self, rank: int, steps: Iterator[list[Message]], tag: Any) -> Work:
         """Rounds of messages one after the other, beside what the rank itself does."""
-        whole = Work(self)
+        whole, seconds = Work(self), self.machine.library_seconds
 
         def advance() -> None:
             for messages in steps:
-                works = [
-                    self.post(rank, peer, n, way, tag, self.machine.library_seconds)
-                    for peer, n, way in messages
-                    if n
-                ]
-                left = [work for work in works if not work.done]
-                if left:
+                works = [self.post(rank, *each, tag, seconds) for each in messages if each[1]]
+                if left := [work for work in works if not work.done]:
                     _when_all(left, advance)
                     return
             whole.finish()
@@ -227,15 +212,18 @@ class Simulation:
 
 
 def _when_all(works: Sequence[Work], action: Callable[[], None]) -> None:
-    missing = [len(works)]
+    """`action` once all are done; at once where they are."""
+    missing = [work for work in works if not work.done]
 
     def one() -> None:
-        missing[0] -= 1
-        if not missing[0]:
+        missing.pop()
+        if not missing:
             action()
 
-    for work in works:
-        work.after(one)
+    for work in list(missing):
+        work.then.append(one)
+    if not missing:
+        action()
 
 
 class _Rank(threading.Thread):
@@ -270,6 +258,14 @@ class Gloo:
         self._sim = sim
         self._calls: dict[Any, int] = defaultdict(int)
         self._groups: dict[int, int] = defaultdict(int)
+        self.all_reduce = self.collective(
+            lambda n: [ring(n // 2, True, True), ring(n - n // 2, True, True)]
+        )
+        self.isend, self.irecv = partial(self._post, True), partial(self._post, False)
+        self.reduce = self.collective(lambda n: [reduction(n)])
+        self.broadcast = self.collective(lambda n: [tree(n)])
+        self.scatter = self.collective(lambda n: [ring(n, True, False)], given=1)
+        self.gather = self.collective(lambda n: [ring(n, False, True)])
 
     def get_backend(self) -> str:
         return "gloo"
@@ -279,57 +275,31 @@ class Gloo:
         self._groups[me] += 1
         return (self._groups[me], ranks) if me in ranks else None
 
-    def isend(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> Work:
-        return self._post(tensor, peer, True, tag)
-
-    def irecv(self, tensor: torch.Tensor, peer: int, tag: int = 0) -> Work:
-        return self._post(tensor, peer, False, tag)
-
-    def _post(self, tensor: torch.Tensor, peer: int, outgoing: bool, tag: int) -> Work:
+    def _post(self, outgoing: bool, tensor: torch.Tensor, peer: int, tag: int = 0) -> Work:
         seconds = self._sim.machine.round_seconds
         return self._sim.post(_this_rank().number, peer, _bytes(tensor), outgoing, tag, seconds)
 
-    def all_reduce(self, tensor: torch.Tensor, group: Any = None, async_op: bool = False) -> Any:
-        halves = part_bounds(_bytes(tensor), 2)
-        return self._call([ring(b - a, True, True) for a, b in halves], group, async_op)
+    def collective(self, patterns: Callable[[int], Sequence[Pattern]], given: int = 0) -> Any:
+        """One whose patterns follow from the bytes of its argument number `given`."""
 
-    def reduce(
-        self, tensor: torch.Tensor, _: int, group: Any = None, async_op: bool = False
-    ) -> Any:
-        return self._call([reduction(_bytes(tensor))], group, async_op)
+        def call(*tensors: Any, group: Any = None, async_op: bool = False) -> Work | None:
+            me = _this_rank().number
+            number, ranks = group or (0, range(self._sim.machine.world))
+            self._calls[me, number] += 1
+            works = [
+                self._sim.drive(
+                    me, pattern(ranks, ranks.index(me)), (number, self._calls[me, number], part)
+                )
+                for part, pattern in enumerate(patterns(_bytes(tensors[given])))
+            ]
+            whole = Work(self._sim)
+            _when_all(works, whole.finish)
+            if async_op:
+                return whole
+            whole.wait()
+            return None
 
-    def broadcast(
-        self, tensor: torch.Tensor, _: int, group: Any = None, async_op: bool = False
-    ) -> Any:
-        return self._call([tree(_bytes(tensor))], group, async_op)
-
-    def scatter(
-        self, _: Any, tensor: torch.Tensor, group: Any = None, async_op: bool = False
-    ) -> Any:
-        return self._call([ring(_bytes(tensor), True, False)], group, async_op)
-
-    def gather(
-        self, tensor: torch.Tensor, _: Any, group: Any = None, async_op: bool = False
-    ) -> Any:
-        return self._call([ring(_bytes(tensor), False, True)], group, async_op)
-
-    def _call(self, patterns: Sequence[Pattern], group: Any, async_op: bool) -> Work | None:
-        me = _this_rank().number
-        everybody = range(self._sim.machine.hosts * self._sim.machine.ranks)
-        number, ranks = group or (0, everybody)
-        self._calls[me, number] += 1
-        works = [
-            self._sim.drive(
-                me, pattern(ranks, ranks.index(me)), (number, self._calls[me, number], part)
-            )
-            for part, pattern in enumerate(patterns)
-        ]
-        whole = Work(self._sim)
-        _when_all(works, whole.finish)
-        if async_op:
-            return whole
-        whole.wait()
-        return None
+        return call
 
 
 Pattern = Callable[[Sequence[int], int], Iterator[list[Message]]]
@@ -385,35 +355,24 @@ def tree(nbytes: int) -> Pattern:
 def simulate(name: str, nbytes: int, machine: Machine, group_size: int = 0) -> float:
     """Seconds of an all-reduce of `nbytes` bytes of FP32, until the last rank has its sum."""
     sim = Simulation(machine)
-    world = machine.hosts * machine.ranks
-    gloo = Gloo(sim)
-    started = [0.0] * world
-    arrived = [Work(sim)]
-    count = [world]
+    gloo, built = Gloo(sim), {}
 
-    def body(rank: int) -> None:
-        made = build_all_reduce(
-            name,
-            Topology.build(rank, world, machine.ranks, group_size),
-            hybrid_threshold=0,
-            timeout_seconds=60,
-        )
-        # All begin together, as after a barrier.
-        count[0] -= 1
-        if count[0]:
-            arrived[0].wait()
-        else:
-            arrived[0].finish()
-        started[rank] = sim.now
-        made.all_reduce(torch.empty(nbytes // 4, dtype=torch.float32, device="meta"))
+    def build(rank: int) -> None:
+        topology = Topology.build(rank, machine.world, machine.ranks, group_size)
+        built[rank] = build_all_reduce(name, topology, hybrid_threshold=0, timeout_seconds=60)
+
+    def reduce(rank: int) -> None:
+        built[rank].all_reduce(torch.empty(nbytes // 4, dtype=torch.float32, device="meta"))
 
     with ExitStack() as stack:
         for module in (composed, native, rounds):
             stack.enter_context(patch.object(module, "dist", gloo))
         stack.enter_context(patch.object(composed, "_scatter", gloo.scatter))
         stack.enter_context(patch.object(composed, "_gather", gloo.gather))
-        sim.run(body)
-    return sim.now - max(started)
+        sim.run(build)
+        started = sim.now
+        sim.run(reduce)
+    return sim.now - started
 
 
 def main() -> int:

@@ -42,9 +42,11 @@ def feed(step: Step, nodes: int, dataset: str, profile: Profile) -> Feed:
     """What `nodes` nodes of a profile need for a step on images of `dataset`."""
     images = step.images_per_second * step.time.seconds
     image_bytes = profile.image_bytes or IMAGE_BYTES.get(dataset)
+    if image_bytes is None:  # what is known of decoders was measured on larger images
+        return Feed(None, None, None)
     storage, decoders = profile.storage_bandwidth, profile.decode_rate
     return Feed(
-        image_bytes and image_bytes * step.images_per_second,
-        images * image_bytes / (nodes * storage) if image_bytes and storage else None,
+        image_bytes * step.images_per_second,
+        images * image_bytes / (nodes * storage) if storage else None,
         images / (step.workers * decoders) if decoders else None,
     )

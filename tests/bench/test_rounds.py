@@ -15,6 +15,7 @@ from benchmark_scripts import load_script
 
 from fourmin.estimate.hybrid import bucket_sizes
 from fourmin.recipe.allreduces import CANDIDATES
+from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.topology import Topology
 from fourmin.training.comm import composed, native, rounds
@@ -32,21 +33,25 @@ class OnGpu(torch.Tensor):
     is_cuda = True
 
 
+CallsOf = Callable[[str, Configuration, Topology], tuple[Counter[str], int]]
+
+
 @pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Calls by kind and bytes, of a torch.distributed that only counts."""
-    counts: Counter[str] = Counter()
+def calls_of(monkeypatch: pytest.MonkeyPatch) -> CallsOf:
+    """What a rank calls in a step, by kind, and its bytes, of a torch.distributed that counts."""
+    seen: Counter[str] = Counter()
+    nbytes = [0]
 
     def counting(kind: str, given: int = 0) -> Callable[..., None]:
         def count(*arguments: Any, **_: Any) -> None:
-            counts[kind] += 1
-            counts["bytes"] += arguments[given].numel() * arguments[given].element_size()
+            seen[kind] += 1
+            nbytes[0] += arguments[given].nbytes
 
         return count
 
     def batch(operations: list[Any]) -> list[Any]:
-        counts["rounds"] += 1
-        counts["bytes"] += sum(t.numel() * t.element_size() for way, t, _ in operations if way)
+        seen["rounds"] += 1
+        nbytes[0] += sum(tensor.nbytes for way, tensor, _ in operations if way)
         return []
 
     fake = SimpleNamespace(
@@ -64,7 +69,24 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(module, "dist", fake)
     monkeypatch.setattr(composed, "_scatter", counting("reduce_scatter", 1))
     monkeypatch.setattr(composed, "_gather", counting("all_gather"))
-    return counts
+
+    def calls(name: str, config: Configuration, topology: Topology) -> tuple[Counter[str], int]:
+        built = build_all_reduce(
+            name,
+            topology,
+            hybrid_threshold=config.hybrid_threshold,
+            hybrid_large=config.hybrid_large,
+            timeout_seconds=1,
+        )
+        seen.clear()
+        nbytes[0] = 0
+        dtype = {"fp16": torch.float16, "fp32": torch.float32}[config.gradient_dtype]
+        for size in bucket_sizes(config):
+            tensor = torch.empty(size // dtype.itemsize, dtype=dtype, device="meta")
+            built.all_reduce(tensor.as_subclass(OnGpu))
+        return seen, nbytes[0]
+
+    return calls
 
 
 @pytest.mark.parametrize("name", [*CANDIDATES, "hybrid"])
@@ -80,7 +102,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 )
 def test_a_step_counts_as_the_shipped_classes_call(
     script: ModuleType,
-    seen: Counter[str],
+    calls_of: CallsOf,
     name: str,
     preset: str,
     ranks: int,
@@ -88,27 +110,39 @@ def test_a_step_counts_as_the_shipped_classes_call(
     group: int,
 ) -> None:
     config = replace(load_preset(preset).resolved(8, keep_workers=True), group_size=group)
-    dtype = {"fp16": torch.float16, "fp32": torch.float32}[config.gradient_dtype]
-    built = build_all_reduce(
-        name,
-        Topology.build(0, ranks, node, group),
-        hybrid_threshold=config.hybrid_threshold,
-        hybrid_large=config.hybrid_large,
-        timeout_seconds=1,
-    )
-    seen.clear()
-    for nbytes in bucket_sizes(config):
-        tensor = torch.empty(nbytes // dtype.itemsize, dtype=dtype, device="meta")
-        built.all_reduce(tensor.as_subclass(OnGpu))
+    seen, nbytes = calls_of(name, config, Topology.build(0, ranks, node, group))
     counted = script.counted(preset, ranks, "dgx-h100", group)
     told = counted["algorithms"][name]
-    nbytes, sent = seen.pop("bytes"), seen.pop("rounds", 0)
+    assert told["calls"] == seen.total()
+    assert told["rounds"] == seen.pop("rounds", 0)
     assert told["collectives"] == seen
-    assert told["rounds"] == sent
-    assert told["calls"] == seen.total() + sent
     # Messages are of whole elements, of which a part may have one more.
     assert told["bytes"] == pytest.approx(nbytes, rel=1e-3)
     assert counted["bucket_bytes"] == bucket_sizes(config)
+
+
+@pytest.mark.parametrize("ranks", [16, 128, 2048])
+@pytest.mark.parametrize(("dtype", "pieces"), [("fp16", [5, 5, 4, 1]), ("fp32", [7, 6, 6, 1])])
+@pytest.mark.parametrize("name", ["hierarchical", "torus", "hybrid"])
+@pytest.mark.parametrize("of_group", [0, 7])
+def test_a_step_of_resnet50_64k_makes_few_calls_however_many_ranks(
+    calls_of: CallsOf, name: str, dtype: str, pieces: list[int], ranks: int, of_group: int
+) -> None:
+    """Buckets of 19, 16, 13 and 0.5 MiB in FP16, a piece for each whole root of them in MiB."""
+    config = replace(
+        load_preset("resnet50-64k").resolved(8, keep_workers=False), gradient_dtype=dtype
+    )
+    seen, _ = calls_of(name, config, Topology.build(ranks - 8 + of_group, ranks, 8))
+    folded = {"hierarchical": sum(pieces), "torus": 0, "hybrid": pieces[-1]}[name]
+    shared = sum(pieces) - folded
+    assert seen == Counter(
+        reduce=folded,
+        broadcast=folded,
+        reduce_scatter=shared,
+        all_gather=shared,
+        all_reduce=shared + (folded if of_group == 0 else 0),
+    )
+    assert seen.total() <= 64
 
 
 def test_what_the_library_does_is_told_apart(

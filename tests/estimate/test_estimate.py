@@ -17,6 +17,7 @@ from fourmin.base.errors import FourminError
 from fourmin.base.toml import tomllib
 from fourmin.bench.step import Ceilings, PeerResult, StepOptions, StepReport
 from fourmin.cli.estimate_command import _configuration
+from fourmin.estimate.feed import Feed
 from fourmin.estimate.fitted import accuracy
 from fourmin.estimate.measured import with_data_report, with_stated_rate, with_step_report
 from fourmin.estimate.profile import load_profile
@@ -169,7 +170,7 @@ def test_json_says_its_kind_first(as_json: Path) -> None:
 def test_all_reduce_is_counted_calls_and_bytes_by_the_published_latency_and_bandwidth(
     as_json: Path,
 ) -> None:
-    """Within 5%, with the pieces that `tests/comm/test_composed.py` counts, on 256 nodes of 8.
+    """Within 5%, with the pieces that `tests/bench/test_rounds.py` counts, on 256 nodes of 8.
 
     Around the node 7 hops of NCCL's ring by LL (0.6 us after 6.6, half the links' bandwidth); over
     the nodes its tree by LL, 8 hops up and 8 down (5 us after 6.8, 0.92/3.8 of an adapter).
@@ -255,6 +256,8 @@ def test_450_000_images_a_second_are_50_gigabytes_a_second(tmp_path: Path) -> No
     assert made("resnet50-64k", P40).feed.limit(made("resnet50-64k", P40).step) == "compute"
     waits = made("resnet50-8k", H100, allreduce="ring")
     assert waits.feed.limit(waits.step) == "communication"
+    # How fast photographs are decoded says nothing of smaller images.
+    assert made("tiny-imagenet", H100).feed == Feed(None, None, None)
     # What `bench data` measured takes the place of all that.
     report = ROOT / "benchmarks" / "results" / "data-H200-photographs-fast.json"
     measured = with_data_report(H100, configuration, report)
