@@ -25,7 +25,7 @@ class Fitted:
 @dataclass(frozen=True)
 class Accuracy:
     """How far the model was off, in points of efficiency: in the mean, on systems left out of the
-    fit; in the mean, on further systems of MLPerf; and at most, on any of them.
+    fit; in the mean, on further systems of others; and at most, on any of them.
     """
 
     mean_error: float

@@ -127,7 +127,9 @@ def validation_lines(validation: Validation) -> Iterator[str]:
     yield (
         f"Mean absolute error {validation.further_error:.1f} points on others' (relative: median "
         f"{median(relative):.1%}, mean {fmean(relative):.1%}, worst {relative[-1]:.1%}), "
-        f"{validation.own_error:.1f} on this project's own."
+        f"{validation.own_error:.1f} on this project's own. The interval of an estimate holds "
+        f"{sum(one.off <= validation.interval for one in validation.others)} of the "
+        f"{len(relative)} others'."
     )
     yield ""
     yield "What Jia et al. 2018 state beside their figure; nothing was fitted to it:"

@@ -124,6 +124,11 @@ def test_what_was_never_fitted_is_shown_whatever_it_says(validation: Validation)
     assert validation.largest_error == pytest.approx(max(errors))
     assert validation.further_error < 8
     assert validation.own_error < 2
+    # An interval of 80% that was never fitted to them holds about as many.
+    half = validation.interval
+    inside = sum(abs(one.error) <= half * one.estimated for one in others)
+    assert 0.7 <= inside / len(others) <= 0.9
+    assert f"holds {inside} of the 24 others'" in "".join(validation_lines(validation))
 
 
 def test_the_statements_on_gains_are_beside_and_not_fitted(validation: Validation) -> None:
