@@ -10,7 +10,8 @@ machine pass, the cores of a testbed. Collectives are gloo's: two rings at once,
 each, for an all-reduce, of which torch makes the reduce-scatter too; a ring to gather; a ring and a
 gathering to reduce; a binomial tree to broadcast.
 
-`--against` takes what `benchmarks/two_hosts.py` printed, and shows its medians beside.
+`--against` takes what `benchmarks/two_hosts.py` printed: hosts, ranks and rate, how busy the cores
+were, and its medians to show beside.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import math
 import sys
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,6 +35,7 @@ from unittest.mock import patch
 import torch
 
 from fourmin.recipe.allreduces import CANDIDATES
+from fourmin.recipe.rounds import ring_round_count
 from fourmin.recipe.topology import Topology
 from fourmin.training.comm import composed, native, rounds
 from fourmin.training.comm.base import build_all_reduce
@@ -46,11 +48,11 @@ GOODPUT = 0.82
 figure, the flat ring's 16 MiB on two hosts of four (benchmarks/results/two-hosts-400mbit.txt).
 """
 CORES_RATE = 3.6e9
-"""Bytes of messages a second on the testbed's two cores: two ranks of gloo reach 1.8 GB/s of bus
-bandwidth on them."""
-ROUND_SECONDS, LIBRARY_SECONDS = 180e-6, 50e-6
-"""Of those cores for each message of a round and inside a collective: of the 20.5 and 11.6 ms that
-16 KiB take with `ring` and `native` in the same file, by 112 and 224 messages.
+"""Bytes of messages a second on the testbed's two cores, with nothing else to do: two ranks of gloo
+reach 1.8 GB/s of bus bandwidth on them."""
+ROUND_SECONDS, LIBRARY_SECONDS = 183e-6, 52e-6
+"""Of those cores then for each message of a round and inside a collective: of the 20.5 and 11.6 ms
+that 16 KiB take with `ring` and `native` in the same file, by 112 and 224 messages.
 """
 SCATTER_COPIES, GATHER_COPIES = 0.8, 0.3
 """How often the bytes are copied besides: on two ranks there 4 MiB took 6.0 and 2.8 ms, an
@@ -78,10 +80,18 @@ class Machine:
         return self.hosts * self.ranks
 
 
-def testbed(hosts: int, ranks: int, mbit: float) -> Machine:
-    """That of `benchmarks/two_hosts.py`."""
-    rate = GOODPUT * mbit * 1e6 / 8
-    return Machine(hosts, ranks, rate, 1, 0.0, CORES_RATE, ROUND_SECONDS, LIBRARY_SECONDS)
+def simulated_testbed(
+    hosts: int, ranks: int, mbit: float, small: Mapping[str, float] | None = None
+) -> Machine:
+    """That of `benchmarks/two_hosts.py`. `small` are milliseconds of its 16 KiB by algorithm: they
+    tell how busy its cores were with other things.
+    """
+    in_round, in_library = ROUND_SECONDS, LIBRARY_SECONDS
+    if small:
+        messages = 1e3 * ring_round_count(hosts * ranks) * hosts * ranks
+        in_round, in_library = small["ring"] / messages, small["native"] / (2 * messages)
+    rate, cores = GOODPUT * mbit * 1e6 / 8, CORES_RATE * LIBRARY_SECONDS / in_library
+    return Machine(hosts, ranks, rate, 1, 0.0, cores, in_round, in_library)
 
 
 @dataclass(eq=False)
@@ -391,25 +401,32 @@ def simulate(name: str, nbytes: int, machine: Machine, group_size: int = 0) -> f
     return sim.now - started
 
 
+def measured_testbed(path: Path) -> tuple[Machine, dict[int, dict[str, float]]]:
+    """The machine of what `benchmarks/two_hosts.py` printed, and its medians in ms by bytes."""
+    lines = path.read_text().splitlines()
+    found = json.loads(next(line for line in lines if line.startswith("{")))
+    known = {int(size): medians for size, medians in found["milliseconds"].items()}
+    place = found.get("hosts", 2), found.get("ranks", 4), found.get("rate_mbit", 400.0)
+    return simulated_testbed(*place, known[16 << 10]), known
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--hosts", type=int, default=8)
     parser.add_argument("--ranks", type=int, default=2, help="on each host")
     parser.add_argument("--rate", type=float, default=400.0, help="Mbit/s in each direction")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes")
-    parser.add_argument("--against", type=Path, help="what two_hosts.py printed")
+    parser.add_argument("--against", type=Path, help="what two_hosts.py printed; instead of these")
     options = parser.parse_args()
-    known = {}
+    machine, known = simulated_testbed(options.hosts, options.ranks, options.rate), {}
     if options.against:
-        lines = options.against.read_text().splitlines()
-        known = json.loads(next(line for line in lines if line.startswith("{")))["milliseconds"]
-    machine = testbed(options.hosts, options.ranks, options.rate)
+        machine, known = measured_testbed(options.against)
     print(f"{'bytes':>10}  {'algorithm':18}{'simulated ms':>13}{'measured':>11}{'off':>8}")
     for size in map(int, options.sizes.split(",")):
         for name in CANDIDATES:
             seconds = simulate(name, size, machine)
             line = f"{size:10,}  {name:18}{1e3 * seconds:13.1f}"
-            if measured := known.get(str(size), {}).get(name):
+            if measured := known.get(size, {}).get(name):
                 line += f"{measured:11.1f}{1e3 * seconds / measured - 1:+8.0%}"
             print(line)
     return 0
