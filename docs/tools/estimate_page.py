@@ -23,10 +23,13 @@ fixed_pass_seconds = {fixed:.6f}
 overlap_cost = {cost:.4f}
 
 # Errors in points of efficiency: in the mean, on systems left out of the fit; in the mean, on
-# further systems of MLPerf; at most, on any of them.
+# further systems of others; at most, on any of them.
 mean_error = {mean:.1f}
 further_error = {further:.1f}
 largest_error = {largest:.1f}
+
+# Half of the 80% interval, as a share of the estimated efficiency.
+interval = {interval:.4f}
 """
 
 
@@ -38,6 +41,7 @@ def fitted_text(validation: Validation) -> str:
         mean=validation.mean_error,
         further=validation.further_error,
         largest=validation.largest_error,
+        interval=validation.interval,
     )
 
 

@@ -48,6 +48,10 @@ def estimate(
         Path | None,
         typer.Option(metavar="FILE", help="What `fourmin bench step --json` measured instead."),
     ] = None,
+    data_report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="How fast images come: `fourmin bench data --json`."),
+    ] = None,
     epochs: Annotated[
         int | None,
         typer.Option(min=1, help="Epochs to train; default: the reference convergence point's."),
@@ -94,7 +98,7 @@ def estimate(
         "hybrid_threshold": hybrid_threshold,
     }
     configuration = _configuration(preset, given, settings or [], tuning, profile)
-    profile = _with_measured(profile, configuration, images_per_second, step_report)
+    profile = _with_measured(profile, configuration, images_per_second, step_report, data_report)
     benchmark = load_ruleset().benchmark(configuration.benchmark)
     made = make(configuration, profile, benchmark, epochs=epochs)
     if output is not None:
@@ -156,9 +160,13 @@ def _with_measured(
     configuration: Configuration,
     images_per_second: float | None,
     step_report: Path | None,
+    data_report: Path | None,
 ) -> Profile:
     from fourmin.base.errors import FourminError
-    from fourmin.estimate.measured import with_stated_rate, with_step_report
+    from fourmin.estimate.measured import with_data_report, with_stated_rate, with_step_report
+
+    if data_report is not None:
+        profile = with_data_report(profile, configuration, data_report)
 
     if images_per_second is not None and step_report is not None:
         raise FourminError("--images-per-second and --step-report both say how fast a worker is")

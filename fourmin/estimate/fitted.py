@@ -8,6 +8,9 @@ from pathlib import Path
 
 from fourmin.base.toml import tomllib
 
+PROBABILITY = 0.8
+"""Of the interval that goes with an estimate."""
+
 
 @dataclass(frozen=True)
 class Fitted:
@@ -22,12 +25,16 @@ class Fitted:
 @dataclass(frozen=True)
 class Accuracy:
     """How far the model was off, in points of efficiency: in the mean, on systems left out of the
-    fit; in the mean, on further systems of MLPerf; and at most, on any of them.
+    fit; in the mean, on further systems of others; and at most, on any of them.
     """
 
     mean_error: float
     further_error: float
     largest_error: float
+    interval: float
+    """Of an estimated efficiency, the share that the measured one is off by at most, with
+    `PROBABILITY`.
+    """
 
 
 @cache
@@ -40,7 +47,8 @@ def fitted() -> Fitted:
 @cache
 def accuracy() -> Accuracy:
     content = _content()
-    return Accuracy(content["mean_error"], content["further_error"], content["largest_error"])
+    names = ("mean_error", "further_error", "largest_error", "interval")
+    return Accuracy(*(content[name] for name in names))
 
 
 def _content() -> dict[str, float]:

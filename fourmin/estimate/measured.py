@@ -1,4 +1,4 @@
-"""Compute times that a user measured or states, in place of a profile's."""
+"""What a user measured or states of compute, reading and decoding, in place of a profile's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from fourmin.recipe.configuration import Configuration
 
 STEP_SCHEMA = "fourmin-bench-step-1"
 """What the JSON of `fourmin bench step` says it is."""
-_MEASURE = "`fourmin bench step --json` writes one"
+DATA_SCHEMA = "fourmin-bench-data-1"
+_MEASURE = "`fourmin bench {} --json` writes one"
 
 
 def with_stated_rate(
@@ -33,10 +34,8 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
 
     Raises FourminError for another file, model, precision or step.
     """
+    report = _report(path, STEP_SCHEMA, "step")
     try:
-        report: Any = json.loads(path.read_text(encoding="utf-8"))
-        if report["schema"] != STEP_SCHEMA:
-            raise ValueError(f"its schema is {report['schema']!r}")
         found = {name: report[name] for name in ("model", "precision")}
         measured = [
             Compute(
@@ -49,19 +48,59 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
             for row in report["results"]
             if row["peer"] == configuration.step and row["images_per_second"]
         ]
-    except OSError as error:
-        raise FourminError(f"cannot read {path}", error.strerror or str(error)) from None
     except (KeyError, TypeError, ValueError) as error:
-        raise FourminError(f"{path} is no report of a step", str(error), _MEASURE) from None
+        raise _no_report(path, "step", error) from None
     wanted = {"model": configuration.model, "precision": configuration.precision}
     if found != wanted or not measured:
         raise FourminError(
             f"{path} does not have the {configuration.step} step of this run",
             f"it has {found['model']} in {found['precision']}; the run is {configuration.model} in "
             f"{configuration.precision}",
-            _MEASURE,
+            _MEASURE.format("step"),
         )
     return _with_compute(profile, measured)
+
+
+def with_data_report(profile: Profile, configuration: Configuration, path: Path) -> Profile:
+    """`profile` with what `fourmin bench data --json` measured on a node: bytes read, the mean size
+    of an image, and images a second through the run's loader.
+
+    Raises FourminError for another file, or one without that loader.
+    """
+    report = _report(path, DATA_SCHEMA, "data")
+    try:
+        rows = {(row["stage"], row["loader"]): row for row in report["results"]}
+        read, pipeline = rows["read", None], rows["pipeline", configuration.loader]
+        bandwidth = 1e6 * float(read["megabytes_per_second"])
+        image_bytes = bandwidth / float(read["images_per_second"])
+        rate = float(pipeline["images_per_second"])
+        source = f"measured: {path.name}, {report['hardware']}"
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise _no_report(path, "data", error) from None
+    return replace(
+        profile,
+        storage_bandwidth=bandwidth,
+        decode_rate=rate,
+        image_bytes=image_bytes,
+        sources=tuple({**dict(profile.sources), "reading": source, "decoding": source}.items()),
+    )
+
+
+def _report(path: Path, schema: str, command: str) -> Any:
+    try:
+        report: Any = json.loads(path.read_text(encoding="utf-8"))
+        if report["schema"] != schema:
+            raise ValueError(f"its schema is {report['schema']!r}")
+    except OSError as error:
+        raise FourminError(f"cannot read {path}", error.strerror or str(error)) from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise _no_report(path, command, error) from None
+    return report
+
+
+def _no_report(path: Path, command: str, error: Exception) -> FourminError:
+    why = f"missing: {error}" if isinstance(error, KeyError) else str(error)
+    return FourminError(f"{path} is no report of `bench {command}`", why, _MEASURE.format(command))
 
 
 def _with_compute(profile: Profile, stated: Sequence[Compute]) -> Profile:

@@ -16,12 +16,23 @@ A profile is a TOML file, one of those beside this module or the user's own:
     adapters = 8                         # optional: one rank alone has 1/8 of it
     source = "..."
 
-    [round]                              # optional: one round of point-to-point messages
-    seconds = 115e-6                     # without it NCCL's own latencies are taken
+    [nvls]                               # optional: all-reduce inside a node by NVLS
+    bytes_per_second = 480e9             # bus bandwidth
     source = "..."
 
-    [call]                               # optional: starting one collective
-    seconds = 33e-6
+    [round]                              # one round of point-to-point messages, and what the host
+    seconds = 115e-6                     # needs to start a collective; without them those of
+    source = "..."                       # dgx-h100 are taken
+    [call]
+    seconds = 43e-6
+    source = "..."
+
+    [storage]                            # optional: what a node reads of the images
+    bytes_per_second = 2e9
+    source = "..."
+
+    [decode]                             # optional: what a worker's share of the node decodes
+    images_per_second = 11000
     source = "..."
 
     [[compute]]                          # what one worker does alone, as often as it is known
@@ -46,9 +57,17 @@ from fourmin.base.toml import tomllib
 LINK_KINDS = ("nvlink", "pcie")
 DEFAULT_PROFILE = "dgx-h100"
 NCCL_ALGORITHMS = ("ring", "tree")
-_TABLES = (
-    "title", "workers_per_node", "nccl_algorithms", "inside", "between", "round", "call", "compute",
-)  # fmt: skip
+_TABLES = ("title", "workers_per_node", "nccl_algorithms", "inside", "between", "compute")
+_RATES = {
+    "nvls": ("bytes_per_second", "all-reduce inside a node by NVLS"),
+    "round": ("seconds", "a round of messages"),
+    "call": ("seconds", "starting a collective"),
+    "storage": ("bytes_per_second", "reading"),
+    "decode": ("images_per_second", "decoding"),
+}
+"""The optional tables: their number, and what it says."""
+_OF_SOFTWARE = ("round", "call")
+"""Those that say more of the software than of the machine."""
 _MOST_BYTES = 1 << 20
 _FOLDER = Path(__file__).with_name("profiles")
 
@@ -89,6 +108,14 @@ class Profile:
     adapters: int = 1
     round_seconds: float | None = None
     call_seconds: float = 0.0
+    nvls_bandwidth: float = 0.0
+    """Bus bandwidth of an all-reduce inside a node by NVLS; 0 where there is none."""
+    storage_bandwidth: float | None = None
+    """Of a node; None where nobody knows, as with `decode_rate`."""
+    decode_rate: float | None = None
+    """Images a second of one worker."""
+    image_bytes: float | None = None
+    """Mean bytes of an image, where they were measured."""
     nccl_algorithms: tuple[str, ...] = NCCL_ALGORITHMS
 
 
@@ -122,14 +149,9 @@ def load_profile(name_or_file: str) -> Profile:
 
 def _profile(name: str, path: Path, content: Mapping[str, Any]) -> Profile:
     reader = _Reader(path)
-    reader.only(content, _TABLES, "")
+    reader.only(content, (*_TABLES, *_RATES), "")
     inside = reader.table(content, "inside", ("kind", "bytes_per_second", "source"))
     between = reader.table(content, "between", ("bytes_per_second", "adapters", "source"))
-    optional = {
-        key: reader.table(content, key, ("seconds", "source"))
-        for key in ("round", "call")
-        if key in content
-    }
     rows = content.get("compute", [])
     if not isinstance(rows, list) or not rows:
         raise reader.wrong("compute", "at least one [[compute]] table")
@@ -148,8 +170,15 @@ def _profile(name: str, path: Path, content: Mapping[str, Any]) -> Profile:
         "links inside a node": reader.text(inside, "source", "inside"),
         "links between nodes": reader.text(between, "source", "between"),
     }
-    names = {"round": "a round of messages", "call": "starting a collective"}
-    sources |= {names[key]: reader.text(row, "source", key) for key, row in optional.items()}
+    rates = {key: reader.rate(content, key) for key in _RATES if key in content}
+    if missing := [key for key in _OF_SOFTWARE if key not in rates]:
+        known = load_profile(DEFAULT_PROFILE)
+        measured = {"round": known.round_seconds or 0.0, "call": known.call_seconds}
+        for key in missing:
+            source = f"as on {known.name}: {dict(known.sources)[_RATES[key][1]]}"
+            rates[key] = measured[key], source
+    sources |= {_RATES[key][1]: source for key, (_, source) in rates.items()}
+    numbers = {key: value for key, (value, _) in rates.items()}
     return Profile(
         name=name,
         title=reader.text(content, "title", ""),
@@ -160,12 +189,11 @@ def _profile(name: str, path: Path, content: Mapping[str, Any]) -> Profile:
         compute=compute,
         sources=tuple(sources.items()),
         adapters=int(reader.number(between, "adapters", "between")) if "adapters" in between else 1,
-        round_seconds=reader.number(optional["round"], "seconds", "round")
-        if "round" in optional
-        else None,
-        call_seconds=reader.number(optional["call"], "seconds", "call")
-        if "call" in optional
-        else 0.0,
+        round_seconds=numbers["round"],
+        call_seconds=numbers["call"],
+        nvls_bandwidth=numbers.get("nvls", 0.0),
+        storage_bandwidth=numbers.get("storage"),
+        decode_rate=numbers.get("decode"),
         nccl_algorithms=tuple(algorithms),
     )
 
@@ -203,6 +231,12 @@ class _Reader:
         if not number or not 0 < float(value or 0) < float("inf"):
             raise self.wrong(f"{where}.{key}".lstrip("."), "a number greater than 0")
         return float(value or 0)
+
+    def rate(self, content: Mapping[str, Any], key: str) -> tuple[float, str]:
+        """The number of an optional table, and its source."""
+        name, _ = _RATES[key]
+        table = self.table(content, key, (name, "source"))
+        return self.number(table, name, key), self.text(table, "source", key)
 
     def text(self, table: Mapping[str, Any], key: str, where: str) -> str:
         """A text that is not empty."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from statistics import fmean, median
 
 from fourmin.base.text import how_many
-from fourmin.estimate.fitted import accuracy
+from fourmin.estimate.fitted import PROBABILITY, accuracy
 from fourmin.estimate.hybrid import switching
 from fourmin.estimate.run import Estimate
 from fourmin.estimate.timeline import StepTime
@@ -14,6 +16,7 @@ from fourmin.recipe.allreduces import needs
 
 WORTH_A_HINT = 1.1
 """How many times longer than with another all-reduce a step may take before that is named."""
+_EVEN = f"{PROBABILITY:.0%} interval"
 BANNER = "ESTIMATE by cost models: not a measurement, not a result"
 
 
@@ -43,14 +46,25 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
     if step.compute.derived:
         yield f"  CAREFUL: nobody measured {config.model} there; it was scaled by operations"
     yield ""
-    yield f"time to train        {_duration(estimate.train_seconds)}"
+    fast, slow = estimate.train_interval
+    yield (
+        f"time to train        {_duration(estimate.train_seconds)} ({_EVEN}: {_duration(fast)} to "
+        f"{_duration(slow)})"
+    )
     yield (
         f"                     {estimate.epochs} epochs of {estimate.steps_per_epoch} steps: "
         f"{estimate.epochs_source}"
     )
     yield f"step                 {_parts(step.time)}"
     yield f"images/s             {step.images_per_second:,.0f}"
-    yield f"scaling efficiency   {step.time.efficiency:.1%} of one worker with the same images"
+    low, high = estimate.efficiency_interval
+    yield (
+        f"scaling efficiency   {step.time.efficiency:.1%} of one worker with the same images "
+        f"({_EVEN}: {low:.0%} to {high:.0%})"
+    )
+    yield f"calls a step         {_calls(estimate)}"
+    yield f"images               {_feed(estimate)}"
+    yield f"limited by           {estimate.feed.limit(step)}"
     times = sorted(estimate.alternatives.items(), key=lambda item: item[1])
     yield "step by all-reduce   " + ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in times)
     fastest, seconds = next(item for item in times if not needs(item[0], "tuning"))
@@ -60,6 +74,10 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
             f"hint                 --allreduce {fastest} would take {1e3 * seconds:.1f} ms a step, "
             f"{share:.{0 if share >= 10 else 1}f} times less than {config.allreduce}"
         )
+    yield ""
+    yield "It rests on"
+    for what, source in profile.sources:
+        yield f"  {what}: {source}"
     if len(estimate.curve) > 1:
         yield ""
         yield "nodes    images/s   scaling efficiency   (the same images on each worker)"
@@ -70,10 +88,20 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
 
 def validation_lines(validation: Validation) -> Iterator[str]:
     """The validation's tables in Markdown."""
-    yield "| system | | measured | estimated | error |"
-    yield "|---|---|---|---|---|"
-    for out in validation.left_out:
-        yield from map(_compared_line, out.compared)
+    yield "| system | | measured | estimated | error | 80% interval |"
+    yield "|---|---|---|---|---|---|"
+    for one, half in validation.own_intervals:
+        yield f"{_compared_line(one)} {one.estimated - half:.1f} to {one.estimated + half:.1f} |"
+    yield ""
+    relative = sorted(abs(one.relative) for one in validation.compared)
+    halves = [half for _, half in validation.own_intervals]
+    inside = sum(abs(one.error) <= half for one, half in validation.own_intervals)
+    yield (
+        f"Relative errors: median {median(relative):.1%}, mean {fmean(relative):.1%}, worst "
+        f"{relative[-1]:.1%}. The intervals, each from the errors of the others, hold {inside} of "
+        f"{len(relative)}; half their width is {median(halves):.1f} points in the median. That of "
+        f"an estimate is {validation.interval:.1%} of its efficiency up and down."
+    )
     yield ""
     yield (
         f"Mean absolute error {validation.mean_error:.1f} points; a constant, the mean of the "
@@ -95,9 +123,13 @@ def validation_lines(validation: Validation) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     yield from map(_compared_line, validation.further)
     yield ""
+    relative = sorted(abs(one.relative) for one in validation.others)
     yield (
-        f"Mean absolute error {validation.further_error:.1f} points on MLPerf's, "
-        f"{validation.own_error:.1f} on this project's own."
+        f"Mean absolute error {validation.further_error:.1f} points on others' (relative: median "
+        f"{median(relative):.1%}, mean {fmean(relative):.1%}, worst {relative[-1]:.1%}), "
+        f"{validation.own_error:.1f} on this project's own. The interval of an estimate holds "
+        f"{sum(one.off <= validation.interval for one in validation.others)} of the "
+        f"{len(relative)} others'."
     )
     yield ""
     yield "What Jia et al. 2018 state beside their figure; nothing was fitted to it:"
@@ -113,6 +145,28 @@ def _algorithms(estimate: Estimate) -> str:
     if not names:
         return "one worker, nothing to send"
     return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
+
+
+def _calls(estimate: Estimate) -> str:
+    costs = [one.cost for one in estimate.step.reductions]
+    kinds = Counter(kind for cost in costs for kind in cost.collectives)
+    rounds = sum(cost.rounds for cost in costs)
+    parts = [f"{count} {kind}" for kind, count in kinds.items()]
+    parts += [f"{rounds:,} rounds of messages"] if rounds else []
+    return f"{sum(cost.calls for cost in costs):,} on one rank" + (
+        f": {', '.join(parts)}" if parts else ""
+    )
+
+
+def _feed(estimate: Estimate) -> str:
+    """What the images take, in the words of a profile that may not know it."""
+    feed, nodes = estimate.feed, estimate.configuration.nodes
+    needed = feed.bytes_per_second
+    parts = [f"{needed / 1e9:.3g} GB/s, {needed / nodes / 1e6:,.0f} MB/s a node"] if needed else []
+    for name, seconds in (("reading", feed.reading), ("decoding", feed.decoding)):
+        took = "of unknown speed" if seconds is None else f"{1e3 * seconds:.1f} ms a step"
+        parts.append(f"{name} {took}")
+    return ", ".join(parts)
 
 
 def _parts(time: StepTime) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.estimate.collectives import MODELLED
+from fourmin.estimate.feed import Feed, feed
+from fourmin.estimate.fitted import PROBABILITY, accuracy
 from fourmin.estimate.hybrid import switching
 from fourmin.estimate.profile import Profile
 from fourmin.estimate.step import Step, estimate_step, evaluation_seconds, spread
@@ -34,12 +37,35 @@ class Estimate:
     evaluations: int
     evaluation_seconds: float
     """Of one evaluation."""
+    feed: Feed
 
     @property
     def train_seconds(self) -> float:
         """Time to train, evaluations included."""
+        return self._train_seconds(self.feed.seconds(self.step))
+
+    def _train_seconds(self, step_seconds: float) -> float:
         steps = self.epochs * self.steps_per_epoch
-        return steps * self.step.time.seconds + self.evaluations * self.evaluation_seconds
+        return steps * step_seconds + self.evaluations * self.evaluation_seconds
+
+    @property
+    def efficiency_interval(self) -> tuple[float, float]:
+        """Where the scaling efficiency lies with a probability of 80%, after the errors on systems
+        left out of the fit; with one worker there is nothing to err about.
+        """
+        efficiency, share = self.step.time.efficiency, accuracy().interval
+        if efficiency == 1:
+            return 1.0, 1.0
+        return efficiency * (1 - share), min(1.0, efficiency * (1 + share))
+
+    @property
+    def train_interval(self) -> tuple[float, float]:
+        """The same of the time to train, in seconds, if images come as fast as estimated."""
+        compute, fed = self.step.time.compute, self.feed.seconds(self.step)
+        waiting = fed if fed > self.step.time.seconds else 0.0
+        low, high = self.efficiency_interval
+        fast, slow = (self._train_seconds(max(waiting, compute / e)) for e in (high, low))
+        return fast, slow
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types; the kind comes first."""
@@ -55,12 +81,15 @@ class Estimate:
                 **_step_json(step),
                 "compute_source": step.compute.source,
                 "compute_derived": step.compute.derived,
+                "calls": sum(one.cost.calls for one in step.reductions),
                 "buckets": [
                     {
                         "bytes": one.nbytes,
                         "ready": round(one.ready, 4),
                         "algorithm": one.algorithm,
                         "milliseconds": round(1e3 * one.seconds, 4),
+                        "collectives": dict(Counter(one.cost.collectives)),
+                        "rounds": one.cost.rounds,
                     }
                     for one in step.reductions
                 ],
@@ -78,6 +107,18 @@ class Estimate:
             "evaluations": self.evaluations,
             "evaluation_seconds": self.evaluation_seconds,
             "train_minutes": self.train_seconds / 60,
+            "interval": {
+                "probability": PROBABILITY,
+                "scaling_efficiency": list(self.efficiency_interval),
+                "train_minutes": [seconds / 60 for seconds in self.train_interval],
+            },
+            "feed": {
+                "read_bytes_per_second": self.feed.bytes_per_second,
+                "read_milliseconds": self.feed.reading and 1e3 * self.feed.reading,
+                "decode_milliseconds": self.feed.decoding and 1e3 * self.feed.decoding,
+                "limited_by": self.feed.limit(step),
+            },
+            "rests_on": dict(self.profile.sources),
         }
 
 
@@ -134,6 +175,7 @@ def estimate(
         steps_per_epoch=steps_per_epoch,
         evaluations=len(done),
         evaluation_seconds=evaluation_seconds(step, benchmark.eval_samples),
+        feed=feed(step, configuration.nodes, str(benchmark.dataset["name"]), profile),
     )
 
 

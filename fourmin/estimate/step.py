@@ -8,13 +8,12 @@ from functools import cache
 from fourmin.estimate.collectives import Grouping, choose, native
 from fourmin.estimate.compute import PassTime, pass_time
 from fourmin.estimate.fitted import Fitted, fitted
-from fourmin.estimate.models import fuse, load_shape
+from fourmin.estimate.models import FP32_BYTES, WIRE_BYTES, fuse, load_shape
 from fourmin.estimate.profile import Profile
 from fourmin.estimate.timeline import Reduction, StepTime, overlap
 from fourmin.recipe.configuration import Configuration
 
 FORWARD_SHARE = 1 / 3
-_FP32_BYTES = 4
 
 
 def spread(config: Configuration, nodes: int, per_node: int, images: int) -> Configuration:
@@ -25,7 +24,8 @@ def spread(config: Configuration, nodes: int, per_node: int, images: int) -> Con
 
 def grouping(config: Configuration) -> Grouping:
     node = config.procs_per_node
-    return Grouping(config.workers, node, config.group_size or node)
+    itemsize = WIRE_BYTES[config.gradient_dtype]
+    return Grouping(config.workers, node, config.group_size or node, itemsize)
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,8 @@ def reduce_buckets(config: Configuration, profile: Profile) -> tuple[Reduction, 
         return ()
     reductions = []
     for bucket in fuse(load_shape(config.model), config.fusion_threshold, config.gradient_dtype):
-        algorithm, seconds = choose(
-            config.allreduce, bucket.nbytes, grouping(config), profile, config
-        )
-        reductions.append(Reduction(bucket.nbytes, bucket.ready, algorithm, seconds))
+        algorithm, cost = choose(config.allreduce, bucket.nbytes, grouping(config), profile, config)
+        reductions.append(Reduction(bucket.nbytes, bucket.ready, algorithm, cost))
     return tuple(reductions)
 
 
@@ -91,7 +89,7 @@ def _statistics(config: Configuration, profile: Profile) -> float:
         return 0.0
     group = Grouping(span, min(span, config.procs_per_node), span)
     return config.gradient_accumulation_steps * sum(
-        2 * native(2 * channels * _FP32_BYTES, group, profile)
+        2 * native(2 * channels * FP32_BYTES, group, profile).seconds
         for channels in load_shape(config.model).batch_norm_channels
     )
 

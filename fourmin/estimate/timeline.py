@@ -11,19 +11,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fourmin.estimate.collectives import Cost
+
 BACKWARD_SHARE = 2 / 3
 
 
 @dataclass(frozen=True)
 class Reduction:
     """One bucket's all-reduce: bytes as sent, when in the backward pass it is ready (0 to 1), the
-    algorithm and its seconds.
+    algorithm and what it costs.
     """
 
     nbytes: int
     ready: float
     algorithm: str
-    seconds: float
+    cost: Cost
+
+    @property
+    def seconds(self) -> float:
+        return self.cost.seconds
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from fourmin.base.toml import tomllib
 from fourmin.estimate.collectives import best_hybrid_threshold
-from fourmin.estimate.fitted import Fitted
+from fourmin.estimate.fitted import PROBABILITY, Fitted
 from fourmin.estimate.models import fuse, load_shape
 from fourmin.estimate.profile import Compute, Profile, load_profile
 from fourmin.estimate.step import Step, estimate_step, evaluation_seconds, grouping, spread
@@ -60,6 +62,16 @@ class Compared:
         """Estimated less measured, in points."""
         return self.estimated - self.observation.efficiency
 
+    @property
+    def relative(self) -> float:
+        """The same as a share of what was measured."""
+        return self.error / self.observation.efficiency
+
+    @property
+    def off(self) -> float:
+        """How far the measured one lies from the estimate, as a share of the estimate."""
+        return abs(self.error) / self.estimated
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -95,40 +107,63 @@ class Validation:
     statements: tuple[Statement, ...]
 
     @property
+    def compared(self) -> tuple[Compared, ...]:
+        """All left-out observations."""
+        return tuple(one for out in self.left_out for one in out.compared)
+
+    @property
     def mean_error(self) -> float:
         """Mean absolute error over all left-out observations, in points of efficiency."""
-        return _mean([abs(one.error) for out in self.left_out for one in out.compared])
+        return fmean(abs(one.error) for one in self.compared)
 
     @property
     def constant_error(self) -> float:
         """The same of a constant."""
-        return _mean(
-            [
-                abs(out.constant - one.observation.efficiency)
-                for out in self.left_out
-                for one in out.compared
-            ]
+        return fmean(
+            abs(out.constant - one.observation.efficiency)
+            for out in self.left_out
+            for one in out.compared
+        )
+
+    @property
+    def interval(self) -> float:
+        """Half of the interval for another system, as a share of its estimated efficiency."""
+        return quantile([one.off for one in self.compared])
+
+    @property
+    def own_intervals(self) -> tuple[tuple[Compared, float], ...]:
+        """Each left-out observation with the half width, in points, that all others give it."""
+        return tuple(
+            (one, one.estimated * quantile([each.off for each in self.compared if each is not one]))
+            for one in self.compared
         )
 
     @property
     def further_error(self) -> float:
-        """The same of the model on other people's systems that it was never fitted to."""
-        return _mean([abs(one.error) for one in self._others])
+        """The mean absolute error on other people's systems that it was never fitted to."""
+        return fmean(abs(one.error) for one in self.others)
 
     @property
     def largest_error(self) -> float:
         """The largest error on any of these."""
-        left_out = [one for out in self.left_out for one in out.compared]
-        return max(abs(one.error) for one in (*left_out, *self._others))
+        return max(abs(one.error) for one in (*self.compared, *self.others))
 
     @property
     def own_error(self) -> float:
         """The mean absolute error on this project's own measurements."""
-        return _mean([abs(one.error) for one in self.further if one.observation.own])
+        return fmean(abs(one.error) for one in self.further if one.observation.own)
 
     @property
-    def _others(self) -> list[Compared]:
+    def others(self) -> list[Compared]:
+        """Further systems that are not this project's."""
         return [one for one in self.further if not one.observation.own]
+
+
+def quantile(errors: Sequence[float]) -> float:
+    """What one more error of their kind stays below with `PROBABILITY` (split conformal prediction:
+    of n errors the one in place ceil((n + 1) PROBABILITY)).
+    """
+    return sorted(errors)[min(len(errors), math.ceil((len(errors) + 1) * PROBABILITY)) - 1]
 
 
 def validate() -> Validation:
@@ -140,9 +175,7 @@ def validate() -> Validation:
         others = [one for one in known if one.system != system]
         numbers = fit(others)
         compared = tuple(compare(one, numbers) for one in known if one.system == system)
-        left_out.append(
-            LeftOut(system, numbers, compared, _mean([one.efficiency for one in others]))
-        )
+        left_out.append(LeftOut(system, numbers, compared, fmean(one.efficiency for one in others)))
     numbers = fit(known)
     further = tuple(compare(one, numbers) for one in observations() if not one.fitted)
     return Validation(numbers, tuple(left_out), further, _statements(numbers))
@@ -188,9 +221,9 @@ def observations() -> tuple[Observation, ...]:
 
 def _of_system(system: dict[str, Any]) -> Iterator[Observation]:
     profile = load_profile(system["profile"])
-    if "between" in system:
-        bandwidth, adapters = system["between"]
-        profile = replace(profile, between_bandwidth=bandwidth, adapters=adapters)
+    profile = replace(profile, **system.get("machine", {}))
+    if not system.get("launched_by_fourmin"):
+        profile = replace(profile, call_seconds=0.0, round_seconds=None)
     for workers, efficiencies in system.get("figure", {}).items():
         for (variant, here), efficiency in zip(
             paper_variants(int(workers), profile).items(), efficiencies, strict=True
@@ -245,25 +278,21 @@ def paper_variants(
 def _pair(system: dict[str, Any], pair: dict[str, Any], profile: Profile) -> Observation:
     (workers, batch, rate), (more, smaller, faster) = pair["base"], pair["here"]
     changes = {
-        "precision": "fp16",
+        "precision": system.get("precision", "fp16"),
         "gradient_dtype": system.get("gradient_dtype", "fp16"),
         "fusion_threshold": pair.get("fusion_threshold", FUSED),
     }
     base = _trained("resnet50", profile, workers, batch, **changes)
     here = _trained("resnet50", profile, more, smaller, **changes)
     # What the base did stands for the compute time of both.
-    measured = Compute("resnet50", "fp16", batch, rate / workers, system["source"])
+    measured = Compute("resnet50", changes["precision"], batch, rate / workers, system["source"])
     return Observation(
         system["name"],
         f"{workers} to {more} workers, {batch} to {smaller} images each"
         + (f" ({pair['note']})" if "note" in pair else ""),
         system["source"],
         system["fitted"],
-        replace(
-            profile,
-            compute=(measured,),
-            call_seconds=profile.call_seconds if system.get("launched_by_fourmin") else 0.0,
-        ),
+        replace(profile, compute=(measured,)),
         here,
         base,
         100 * (faster / more) / (rate / workers),
@@ -273,7 +302,7 @@ def _pair(system: dict[str, Any], pair: dict[str, Any], profile: Profile) -> Obs
 
 def _statements(numbers: Fitted) -> tuple[Statement, ...]:
     """What Jia et al. 2018 report of whole runs and of NCCL, and what the models give for it."""
-    profile = load_profile(PAPER_PROFILE)
+    profile = replace(load_profile(PAPER_PROFILE), call_seconds=0.0, round_seconds=None)
 
     def best(model: str, workers: int, images: int) -> Configuration:
         return paper_variants(workers, profile, model, images)["+ hybrid"]
@@ -314,7 +343,3 @@ def _around(
 ) -> tuple[float, float]:
     width = 1.5 * (bounds[1] - bounds[0]) / _STEPS
     return max(limits[0], value - width), min(limits[1], value + width)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -51,7 +51,7 @@ class AllReduceEntry:
     tabled: bool = True
     """Whether a tuning table may name it. One that chooses is never named by a table."""
     cost: str = ""
-    """MODULE.FUNCTION in `fourmin.estimate`: the seconds of n bytes; "" where nobody knows."""
+    """MODULE.FUNCTION in `fourmin.estimate`: what n bytes cost; "" with stages, or if unknown."""
     table: Callable[[Switches], Table] | None = None
     """From fields of the configuration to what is taken for each size."""
 
@@ -123,7 +123,6 @@ ALL_REDUCES = {
             formula="4(k-1) a_i + 2(m-1) a_e + 4((k-1)/k) n b_i + 2((m-1)/m) n b_e",
             needs=("group_size",),
             stages=hierarchical,
-            cost="collectives.hierarchical",
         ),
         AllReduceEntry(
             name="halving-doubling",
@@ -139,7 +138,6 @@ ALL_REDUCES = {
             formula="2(k-1) a_i + 2(m-1) a_e + 2((k-1)/k) n b_i + 2((m-1)/m)(n/k) b_e",
             needs=("group_size",),
             stages=torus,
-            cost="collectives.torus",
         ),
         AllReduceEntry(
             name="hybrid",

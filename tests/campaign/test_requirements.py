@@ -149,7 +149,7 @@ def test_a_threshold_left_to_the_model_is_a_number_in_the_plan():
         at: sum(
             cost_of("hierarchical" if size < at else "ring")(
                 size, grouping(found), load_profile(DEFAULT_PROFILE)
-            )
+            ).seconds
             for size in bucket_sizes(found)
         )
         for at in (0, 1 << 20, 1 << 40, found.hybrid_threshold)

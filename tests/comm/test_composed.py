@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from local_world import LocalWorld
 
-from fourmin.estimate.hybrid import bucket_sizes
 from fourmin.recipe.calls import MOST_PIECES, Call, Stage, calls, hierarchical, piece_sizes, torus
-from fourmin.recipe.presets import load_preset
 from fourmin.recipe.topology import Topology
-from fourmin.training.comm import composed
-from fourmin.training.comm.base import build_all_reduce
 
 GetWorld = Callable[[int], LocalWorld]
 Elements = list[int]
@@ -121,63 +113,6 @@ def test_stages_of_several_pieces_go_on_at_the_same_time() -> None:
     assert by_tick == [[0], [0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4], [4]]
     kinds = [stages[call.stage].kind for call in made if call.tick == 3]
     assert kinds == ["broadcast", "all_reduce", "reduce"]
-
-
-@pytest.fixture
-def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Calls by kind, of a torch.distributed that only counts."""
-    seen: Counter[str] = Counter()
-
-    def counting(kind: str) -> Callable[..., None]:
-        return lambda *_, **__: seen.update([kind])
-
-    fake = SimpleNamespace(
-        get_backend=lambda: "gloo",
-        new_group=lambda *_, **__: None,
-        ProcessGroup=int,
-        Work=int,
-        **{kind: counting(kind) for kind in ("reduce", "all_reduce", "broadcast")},
-    )
-    monkeypatch.setattr(composed, "dist", fake)
-    monkeypatch.setattr(composed, "_scatter", counting("reduce_scatter"))
-    monkeypatch.setattr(composed, "_gather", counting("all_gather"))
-    return seen
-
-
-@pytest.mark.parametrize("ranks", [16, 128, 2048])
-@pytest.mark.parametrize(
-    ("dtype", "pieces"), [("float16", [5, 5, 4, 1]), ("float32", [7, 6, 6, 1])]
-)
-@pytest.mark.parametrize("name", ["hierarchical", "torus", "hybrid"])
-def test_a_step_of_resnet50_64k_makes_few_calls_however_many_ranks(
-    counts: Counter[str], name: str, dtype: str, pieces: list[int], ranks: int
-) -> None:
-    """Buckets of 19, 16, 13 and 0.5 MiB in FP16, a piece for each whole root of them in MiB."""
-    preset = load_preset("resnet50-64k").resolved(8, keep_workers=False)
-    sizes = bucket_sizes(replace(preset, gradient_dtype={"float16": "fp16"}.get(dtype, "fp32")))
-    for rank in (0, 7, ranks - 8):
-        built = build_all_reduce(
-            name,
-            Topology.build(rank, ranks, 8),
-            hybrid_threshold=preset.hybrid_threshold,
-            hybrid_large=preset.hybrid_large,
-            timeout_seconds=1,
-        )
-        counts.clear()
-        element = getattr(torch, dtype)
-        for nbytes in sizes:
-            built.all_reduce(torch.empty(nbytes // element.itemsize, dtype=element))
-        folded = {"hierarchical": sum(pieces), "torus": 0, "hybrid": pieces[-1]}[name]
-        shared = sum(pieces) - folded
-        expected = Counter(
-            reduce=folded,
-            broadcast=folded,
-            reduce_scatter=shared,
-            all_gather=shared,
-            all_reduce=shared + (folded if rank % 8 == 0 else 0),
-        )
-        assert counts == expected
-        assert counts.total() <= 64
 
 
 REDUCED = {"reduce": 1, "broadcast": 1}

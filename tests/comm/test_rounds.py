@@ -11,10 +11,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fourmin.recipe.calls import MOST_PIECES
 from fourmin.recipe.topology import Topology
 from fourmin.training.comm.halving_doubling import HalvingDoublingAllReduce
 from fourmin.training.comm.ring import RingAllReduce
-from fourmin.training.comm.rounds import MOST_PIECES, Message, Rounds, Scratch, pieces
+from fourmin.training.comm.rounds import Message, Rounds, Scratch, pieces
 
 
 def simulate(algorithms: list[object], numel: int) -> tuple[list[Tensor], Counter, int]:

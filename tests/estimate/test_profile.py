@@ -34,17 +34,40 @@ def test_every_number_has_a_source(name: str) -> None:
     assert profile.name == name
     assert all(source for _, source in profile.sources)
     assert all(one.source for one in profile.compute)
-    assert len(profile.sources) == 2 + (profile.round_seconds is not None) + (
-        profile.call_seconds > 0
-    )
+    optional = (profile.nvls_bandwidth, profile.storage_bandwidth, profile.decode_rate)
+    assert len(profile.sources) == 2 + 2 + sum(map(bool, optional))
 
 
 def test_a_file_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(WHOLE)
     profile = load_profile(str(path))
-    assert (profile.name, profile.adapters, profile.round_seconds) == ("mine", 1, None)
+    assert (profile.name, profile.adapters, profile.nvls_bandwidth) == ("mine", 1, 0)
     assert profile.compute[0].seconds == pytest.approx(256 / 3000)
+    assert (profile.storage_bandwidth, profile.decode_rate) == (None, None)
+    # What says more of the software than of the machine is taken from where it was measured.
+    known = load_profile("dgx-h100")
+    measured = (known.round_seconds, known.call_seconds)
+    assert (profile.round_seconds, profile.call_seconds) == measured
+    assert dict(profile.sources)["a round of messages"].startswith("as on dgx-h100: ")
+
+
+def test_optional_numbers_are_taken_with_their_sources(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    more = {
+        "nvls": ("bytes_per_second", 4e11),
+        "round": ("seconds", 1e-4),
+        "call": ("seconds", 2e-5),
+        "storage": ("bytes_per_second", 2e9),
+        "decode": ("images_per_second", 9e3),
+    }
+    tables = [f'[{k}]\n{name} = {value}\nsource = "of {k}"\n' for k, (name, value) in more.items()]
+    path.write_text(WHOLE + "".join(tables))
+    found = load_profile(str(path))
+    numbers = (found.nvls_bandwidth, found.round_seconds, found.call_seconds,
+               found.storage_bandwidth, found.decode_rate)  # fmt: skip
+    assert numbers == (4e11, 1e-4, 2e-5, 2e9, 9e3)
+    assert [source for _, source in found.sources[2:]] == [f"of {key}" for key in more]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +87,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("[inside]", "inside = 3\n[other]", "other"),
         ('title = "mine"', 'title = "mine"\nnccl_algorithms = ["star"]', "nccl_algorithms"),
         ('title = "mine"', 'title = "mine', "cannot read"),
+        ("[[compute]]", '[call]\nseconds = 0\nsource = "x"\n[[compute]]', "call.seconds"),
     ],
 )
 def test_a_wrong_file_is_refused_and_the_key_named(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fourmin.base.errors import FourminError
+from fourmin.estimate.collectives import Cost
 from fourmin.estimate.compute import pass_time
 from fourmin.estimate.profile import Compute, load_profile
 from fourmin.estimate.step import estimate_step, spread
@@ -23,7 +24,7 @@ RUN = spread(
 
 
 def _reductions(*pairs: tuple[float, float]) -> list[Reduction]:
-    return [Reduction(1, ready, "ring", seconds) for ready, seconds in pairs]
+    return [Reduction(1, ready, "ring", Cost(seconds)) for ready, seconds in pairs]
 
 
 def test_communication_under_the_backward_pass_costs_its_share_and_what_outlasts_it_all() -> None:

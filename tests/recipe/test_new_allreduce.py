@@ -47,13 +47,12 @@ def build(topology: Topology, options: AllReduceOptions) -> StarAllReduce:
 
 COST = '''
 
-def star(nbytes: float, grouping: Grouping, profile: Profile) -> float:
-    """Seconds in which rank 0 hears from every other, and answers."""
-    return _least(
-        profile,
-        grouping,
-        lambda links: 2 * (grouping.ranks - 1) * (links.between + nbytes / links.between_bandwidth),
-    )
+def star(nbytes: float, grouping: Grouping, profile: Profile) -> Cost:
+    """Rank 0 hears from every other, and answers."""
+    rounds = 2 * (grouping.ranks - 1)
+    _, round_seconds = _round_seconds(profile)
+    seconds = rounds * (round_seconds + nbytes / profile.between_bandwidth)
+    return Cost(seconds, (), rounds, rounds * nbytes)
 '''
 
 # Each command is a process of its own, with the copy first on the path.

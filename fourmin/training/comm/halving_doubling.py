@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from fourmin.recipe.rounds import power_of_two_below, swap_round_count
 from fourmin.recipe.topology import Topology
 from fourmin.training.comm.base import AllReduceOptions, require_flat
 from fourmin.training.comm.rounds import (
@@ -66,7 +67,7 @@ class HalvingDoublingAllReduce:
             ahead, rounds = flat_plan(tensor, group, self._rank, scratch)
             yield from _with_first(ahead, rounds)
             return
-        across = flat_round_count(len(self._column))
+        across = swap_round_count(len(self._column))
         if position >= core:
             between = 2 * (core.bit_length() - 1) + across
             peer = group[position % core]
@@ -97,17 +98,6 @@ class HalvingDoublingAllReduce:
         yield from _with_first(ahead, steps())
 
 
-def power_of_two_below(number: int) -> int:
-    """The largest power of two that is not above ``number`` (at least 1)."""
-    return 1 << (number.bit_length() - 1)
-
-
-def flat_round_count(ranks: int) -> int:
-    core = power_of_two_below(ranks)
-    swaps = max(0, 2 * (core.bit_length() - 1) - 1)
-    return swaps + (0 if core == ranks else 2)
-
-
 def flat_plan(
     tensor: Tensor, ranks: Sequence[int], rank: int, scratch: Scratch
 ) -> tuple[list[Message], Rounds]:
@@ -117,7 +107,7 @@ def flat_plan(
     which only send.
     """
     core = power_of_two_below(len(ranks))
-    count = flat_round_count(len(ranks))
+    count = swap_round_count(len(ranks))
     position = ranks.index(rank)
     surplus = len(ranks) - core
     if position >= core:

@@ -16,9 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-MOST_PIECES = 16
-"""A tensor is cut into so many pieces at most; more only add messages."""
-GPU_FACTOR = 16
+from fourmin.recipe.rounds import message_piece
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,13 +70,9 @@ class Scratch:
 
 
 def pieces(tensor: Tensor, pipeline_bytes: int) -> Sequence[Tensor]:
-    """Cut ``tensor`` into pieces of ``pipeline_bytes`` or, if those were too many, larger ones.
-
-    On a GPU they are larger as well: there a byte takes so much less time than a launch.
-    """
-    at_least = -(-tensor.numel() // MOST_PIECES)
-    wanted = pipeline_bytes * (GPU_FACTOR if tensor.is_cuda else 1)
-    return torch.split(tensor, max(1, at_least, wanted // tensor.element_size()))
+    """Cut ``tensor`` into pieces; see ``message_piece``."""
+    size = message_piece(tensor.numel(), tensor.element_size(), tensor.is_cuda, pipeline_bytes)
+    return torch.split(tensor, size)
 
 
 def run(
