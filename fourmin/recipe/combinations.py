@@ -30,10 +30,10 @@ def _fast_step(config: Configuration) -> None:
             f"this run is {config.precision} on {config.device}",
             "--set step=eager",
         )
-    if config.step == "fast" and config.bn_span > 1:
+    if config.step == "fast" and config.bn_span > 1 and not config.model.startswith("resnet"):
         raise FourminError(
-            "the fast step shares no batch statistics between workers",
-            f"bn_span={config.bn_span} asks for them",
+            f"the fast step of {config.model} shares no batch statistics between workers",
+            f"bn_span={config.bn_span} asks for them, and only residual networks can",
             "--set step=eager, or --set bn_span=1",
         )
 

@@ -110,10 +110,9 @@ SBATCH = "#!/bin/sh\necho called >> {log}\nexit 1\n"
         (["--data-dir", "nosuch"], "no folder nosuch"),
         (["--preset", "resnet50-256"], "no --data-dir was given"),
         (["--directive", "not an option"], "is no option of sbatch"),
-        (["--set", "device=cuda", "--set", "step=fast", "--set", "bn_span=2",
-          "--procs-per-node", "2"], "shares no batch statistics"),
+        (["--set", "device=cpu", "--set", "step=fast"], "the fast step is for fp16"),
     ],
-    ids=["no-folder", "no-data", "directive", "fast-with-bn-span"],
+    ids=["no-folder", "no-data", "directive", "fast-on-the-cpu"],
 )  # fmt: skip
 def test_sbatch_is_not_called_for_what_can_be_refused(
     tmp_path: Path, options: list[str], told: str

@@ -15,6 +15,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from fourmin.training.fast import workspace
+from fourmin.training.fast.graphs import at_once
 from fourmin.training.fast.kernels import batchnorm, max_pooling, pointwise
 from fourmin.training.fast.plan import FusionPlan
 from fourmin.training.fast.resnet import FusedResNet
@@ -81,7 +82,7 @@ def note_a_step(model_name: str, shared: int) -> None:
     images = fused.input_buffer(torch.zeros(2, 3, 64, 64))
     with torch.no_grad():
         fused.loss_and_gradients(
-            images, torch.Tensor.sum, torch.ones(()), Forgotten(), accumulate=False
+            images, torch.Tensor.sum, torch.ones(()), Forgotten(), at_once, accumulate=False
         )
 
 

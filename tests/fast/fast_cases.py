@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.models import build_model
+from fourmin.training.models.batchnorm import apply_bn_span
 from fourmin.training.models.init import initialize
 from fourmin.training.optim.build import split_parameters
 from fourmin.training.optim.lars import Lars
@@ -40,13 +41,13 @@ def rate(step: int) -> float:
 
 def make(
     kind: str, name: str, device: torch.device, precision: str, *, loss_scale: float = 1024.0,
-    world_size: int = 1,
-    **options: Any,
+    world_size: int = 1, span: int = 1, **options: Any,
 ) -> Trained:  # fmt: skip
-    """`kind` "eager" or "fast"; options go to the fast step's constructor."""
+    """`kind` "eager" or "fast"; `span` ranks share statistics; options are the fast step's."""
     model = build_model(name, num_classes=CLASSES, bn_momentum=0.1, bn_epsilon=1e-5)
     model = model.to(device=device, memory_format=torch.channels_last)
     initialize(model, 5, "he", False)
+    apply_bn_span(model, span, world_size)
     adapted, plain = split_parameters(model)
     optimizer = Lars(
         [

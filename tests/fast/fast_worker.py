@@ -1,4 +1,4 @@
-"""One rank that trains with both steps: arguments RANK WORLD FOLDER DEVICE PRECISION.
+"""One rank that trains with both steps: arguments RANK WORLD FOLDER DEVICE PRECISION SPAN.
 
 Writes rank-<r>.pt with losses and weights of each step, and how many buckets were reduced.
 """
@@ -20,7 +20,7 @@ STEPS, BATCH, SIZE, MICRO_BATCHES = 2, 4, 12, 2
 
 def main() -> None:
     rank, world = map(int, sys.argv[1:3])
-    folder, precision = Path(sys.argv[3]), sys.argv[5]
+    folder, precision, span = Path(sys.argv[3]), sys.argv[5], int(sys.argv[6])
     torch.set_num_threads(1)
     torch.backends.cudnn.allow_tf32 = False
     device = torch.device(sys.argv[4], rank) if sys.argv[4] == "cuda" else torch.device("cpu")
@@ -36,7 +36,7 @@ def main() -> None:
     result = {}
     for kind in ("eager", "fast"):
         options = {"use_graphs": device.type == "cuda"} if kind == "fast" else {}
-        trained = make(kind, "resnet8", device, precision, world_size=world, **options)
+        trained = make(kind, "resnet8", device, precision, world_size=world, span=span, **options)
         data = Learnable(device, SIZE, seed=rank)
         losses = [
             trained.step([data.batch(BATCH) for _ in range(MICRO_BATCHES)]) for _ in range(STEPS)
@@ -46,6 +46,7 @@ def main() -> None:
             "exposed": [exposed.seconds() for _, exposed in losses],
             "performed": trained.step.performed,
             "weights": [p.detach().cpu() for p in trained.model.parameters()],
+            "statistics": [b.detach().cpu() for b in trained.model.buffers()],
             "steps": trained.reducer.counters.steps,
             "buckets": len(trained.reducer.buckets),
         }

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fourmin.training.fast.graphs import at_once
 from fourmin.training.models.resnet import BasicBlock, Bottleneck, ResNet
 
 SCALE = 8.0
@@ -95,6 +96,7 @@ def test_loss_gradients_and_statistics(
             lambda logits: functional.cross_entropy(logits, labels, label_smoothing=0.1),
             torch.tensor(SCALE, device=device),
             sink,
+            at_once,
             accumulate=False,
         )
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)

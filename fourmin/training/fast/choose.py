@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import SGD, Optimizer
 
 from fourmin.base.errors import FourminError
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import GradientReducer
+from fourmin.training.models.batchnorm import shared_group
+from fourmin.training.models.resnet import ResNet
 from fourmin.training.optim.lars import Lars
 from fourmin.training.precision import Precision
 from fourmin.training.step import EagerStep, HostUpdate, Update
@@ -34,7 +35,7 @@ def reason_against(model: nn.Module, optimizer: Optimizer, precision: Precision)
     if precision.name == "fp32":
         return "its kernels are for fp16 and bf16, and this run is fp32"
     for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and type(module) is not nn.BatchNorm2d:
+        if shared_group(module) is not None and not isinstance(model, ResNet):
             return f"{name} shares batch statistics over ranks (bn_span)"
     return None
 

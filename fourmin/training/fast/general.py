@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from fourmin.training.fast.graphs import Cut
 from fourmin.training.fast.resnet import Sink
 from fourmin.training.precision import Precision
 
@@ -33,6 +34,7 @@ class GeneralModel:
         loss_of: Callable[[Tensor], Tensor],
         scale: Tensor,
         sink: Sink,
+        _cut: Cut,
         *,
         accumulate: bool,
     ) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fourmin.training.fast.kernels import batchnorm, max_pooling
 from fourmin.training.fast.workspace import (
@@ -12,19 +13,15 @@ from fourmin.training.fast.workspace import (
     cdiv,
     channels_block,
     empty_like_activation,
+    power_of_two,
     rows_of,
 )
 
 
-def _power_of_two(parts: int) -> int:
-    """Partial sums that a program adds at once."""
-    return min(512, max(16, 1 << (parts - 1).bit_length()))
-
-
 class FusedBatchNorm:
-    """One nn.BatchNorm2d: its saved statistics, gradients, and the kernels around it."""
+    """One normalization of images: its saved statistics, gradients, and the kernels around it."""
 
-    def __init__(self, module: nn.BatchNorm2d, workspace: Workspace) -> None:
+    def __init__(self, module: _BatchNorm, workspace: Workspace) -> None:
         self.module = module
         self._workspace = workspace
         self.channels = module.num_features
@@ -53,24 +50,38 @@ class FusedBatchNorm:
 
         Raises ValueError for a single row, whose variance has no unbiased estimate.
         """
+        rows *= self._workspace.span
         if rows < 2:
             raise ValueError("batch statistics need more than one value per channel")
+        sums = self._workspace.totals(parts, 2 * self.channels)
+        if sums is None:
+            sums = self._workspace.partial
+        else:
+            parts = 1
         module = self.module
         block = channels_block(self.channels, 16)
         batchnorm.finalize_forward[(self.channels // block,)](
-            self._workspace.partial, parts, rows, self.channels, module.weight, module.bias,
+            sums, parts, rows, self.channels, module.weight, module.bias,
             module.running_mean, module.running_var, self.saved, module.eps, module.momentum,
-            BP=_power_of_two(parts), BC=block, num_warps=4,
+            BP=power_of_two(parts), BC=block, num_warps=4,
         )  # fmt: skip
 
-    def finalize_gradient(self, parts: int, rows: int, stride: int = 2, product: int = 1) -> None:
+    def finalize_gradient(self, parts: int, rows: int) -> None:
         """From partial sums of a backward pass to coefficients and parameters' gradients."""
+        self.coefficients_from(parts, rows, self._workspace.totals(parts, 2 * self.channels))
+
+    def coefficients_from(
+        self, parts: int, rows: int, totals: Tensor | None, stride: int = 2, product: int = 1
+    ) -> None:
+        """The same with the sums of all ranks that share statistics (`Workspace.totals`)."""
         block = channels_block(self.channels, 16)
-        module = self.module
+        module, partial = self.module, self._workspace.partial
         batchnorm.finalize_backward[(self.channels // block,)](
-            self._workspace.partial, parts, stride * self.channels, product * self.channels, rows,
-            self.channels, self.saved, module.weight.grad, module.bias.grad, self.coefficients,
-            ACCUMULATE=self.accumulate, BP=_power_of_two(parts), BC=block, num_warps=4,
+            partial, parts, stride * self.channels, product * self.channels,
+            partial if totals is None else totals, rows * self._workspace.span, self.channels,
+            self.saved, module.weight.grad, module.bias.grad, self.coefficients,
+            SHARED=totals is not None, ACCUMULATE=self.accumulate, BP=power_of_two(parts),
+            BC=block, num_warps=4,
         )  # fmt: skip
 
     def _grid(self, rows: int) -> tuple[int, int]:
@@ -190,9 +201,10 @@ class BlockEnd:
     def finalize_gradient(self, parts: int, rows: int) -> None:
         """Coefficients from the partial sums of a reduction."""
         stride = 2 if self.projection is None else 3
-        self.last.finalize_gradient(parts, rows, stride)
+        totals = self._workspace.totals(parts, stride * self.last.channels)
+        self.last.coefficients_from(parts, rows, totals, stride)
         if self.projection is not None:
-            self.projection.finalize_gradient(parts, rows, stride, 2)
+            self.projection.coefficients_from(parts, rows, totals, stride, 2)
 
     def gradients(self, g: Tensor, x: Tensor, projected: Tensor) -> tuple[Tensor, Tensor]:
         """Gradients of x and of the projection's convolution output."""

@@ -14,11 +14,14 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from fourmin.training.fast.convolution import FusedConvolution
+from fourmin.training.fast.graphs import Cut
 from fourmin.training.fast.normalization import BlockEnd, FusedBatchNorm
 from fourmin.training.fast.plan import FusionPlan
 from fourmin.training.fast.workspace import Workspace
+from fourmin.training.models.batchnorm import shared_group
 from fourmin.training.models.resnet import Bottleneck, ResidualBlock, ResNet
 
 INPUT_CHANNELS = 4
@@ -59,7 +62,7 @@ class FusedBlock:
             convolution = block.get_submodule(f"conv{name}")
             norm = block.get_submodule(f"bn{name}")
             assert isinstance(convolution, nn.Conv2d)
-            assert isinstance(norm, nn.BatchNorm2d)
+            assert isinstance(norm, _BatchNorm)
             self.convolutions.append(
                 FusedConvolution(convolution, halves[convolution.weight], workspace)
             )
@@ -68,7 +71,7 @@ class FusedBlock:
         if block.downsample is not None:
             convolution, norm = block.downsample.children()
             assert isinstance(convolution, nn.Conv2d)
-            assert isinstance(norm, nn.BatchNorm2d)
+            assert isinstance(norm, _BatchNorm)
             self.projection = (
                 FusedConvolution(convolution, halves[convolution.weight], workspace),
                 FusedBatchNorm(norm, workspace),
@@ -93,14 +96,15 @@ class FusedResNet:
         self.model = model
         self._plan = plan
         self._halves = halves
-        workspace = Workspace(model.conv1.weight.device, plan)
+        group = shared_group(model.bn1)
+        self._workspace = workspace = Workspace(model.conv1.weight.device, plan, group)
         first = halves[model.conv1.weight]
         padded = torch.zeros(
             (first.shape[0], INPUT_CHANNELS, *first.shape[2:]),
             dtype=first.dtype, device=first.device,
         ).to(memory_format=torch.channels_last)  # fmt: skip
         self.stem = FusedConvolution(model.conv1, padded, workspace)
-        assert isinstance(model.bn1, nn.BatchNorm2d)
+        assert isinstance(model.bn1, _BatchNorm)
         self.stem_norm = FusedBatchNorm(model.bn1, workspace)
         self.pools = isinstance(model.maxpool, nn.MaxPool2d)
         self.blocks = [
@@ -132,14 +136,18 @@ class FusedResNet:
         loss_of: Callable[[Tensor], Tensor],
         scale: Tensor,
         sink: Sink,
+        cut: Cut,
         *,
         accumulate: bool,
     ) -> Tensor:
         """One forward and backward pass over `images` (a filled `input_buffer`).
 
+        Statistics that ranks share are summed over them at a `cut`.
+
         `loss_of` takes FP32 logits; gradients are those of its value times `scale` (0-dim).
         Gradients of normalizations go straight to `grad`, added if `accumulate`.
         """
+        self._workspace.cut = cut
         for norm in self._norms:
             norm.accumulate = accumulate
         torch._foreach_add_(self._counters, 1)

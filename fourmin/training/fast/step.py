@@ -7,7 +7,8 @@
 - LARS or SGD with unscaling, overflow check, schedule and loss scale is four kernels.
 - All of it is one CUDA graph with one worker. With several it is one graph for each gradient
   bucket, and the reducer is told between them, so that all-reduces overlap the backward pass as
-  they do in the eager step and no collective is captured.
+  they do in the eager step and no collective is captured. Where workers share batch statistics,
+  it is cut at each normalization too.
 
 The host reads nothing in a step: how many steps were performed and what became of the loss scale
 is read when it is asked for.
@@ -180,7 +181,7 @@ class FastStep:
 
             sink = BucketSink(self._reducer.buckets, complete, accumulate=not first)
             loss = self._executor.loss_and_gradients(
-                images, loss_of, self._update.scale[0], sink, accumulate=not first
+                images, loss_of, self._update.scale[0], sink, cut, accumulate=not first
             )
             if first:
                 self._loss.copy_(loss)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
-from fourmin.training.fast import epilogue
+from fourmin.training.fast import epilogue, graphs
+from fourmin.training.fast.graphs import Cut
+from fourmin.training.fast.kernels import batchnorm
 from fourmin.training.fast.plan import FusionPlan
 
 BLOCK_ROWS = 128
@@ -40,6 +44,11 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def power_of_two(parts: int) -> int:
+    """Partial sums that a program adds at once."""
+    return min(512, max(16, 1 << (parts - 1).bit_length()))
+
+
 def rows_of(x: Tensor) -> int:
     """M of an activation [n, C, h, w] in channels-last memory, seen as a matrix [M, C]."""
     return x.shape[0] * x.shape[2] * x.shape[3]
@@ -57,10 +66,18 @@ class Workspace:
     """What the layers of one model share.
 
     `partial` holds partial sums: kernels of one stream follow each other, so one is enough.
+    The ranks of `group` share batch statistics, each of as many images; `span` is their number.
+    `cut` is where the host acts between two parts of a pass (`graphs.Cut`).
     """
 
-    def __init__(self, device: torch.device, plan: FusionPlan) -> None:
+    def __init__(
+        self, device: torch.device, plan: FusionPlan, group: dist.ProcessGroup | None = None
+    ) -> None:
         self.plan = plan
+        self.cut: Cut = graphs.at_once
+        self.span = 1 if group is None else dist.get_world_size(group)
+        self._group = group
+        self._totals = torch.empty(3 * 4096, dtype=torch.float64, device=device)
         self.multiprocessors = multiprocessors(device)
         self.shared = shared_memory(device)
         self._epilogue = plan.epilogue and device.type == "cuda" and epilogue.available()
@@ -83,6 +100,23 @@ class Workspace:
                 found = None
             self._epilogues[key] = found
         return self._epilogues[key]
+
+    def totals(self, parts: int, columns: int) -> Tensor | None:
+        """Sums of `partial` [parts, columns] over parts and over the ranks that share statistics,
+        [columns] in FP64, until the next call; None where no other rank does.
+        """
+        if self._group is None:
+            return None
+        totals = self._totals[:columns]
+        block = channels_block(columns, 16)
+        batchnorm.add_parts[(columns // block,)](
+            self.partial, parts, columns, totals, BP=power_of_two(parts), BC=block, num_warps=4
+        )
+        self.cut(partial(self._add_over_ranks, totals))
+        return totals
+
+    def _add_over_ranks(self, totals: Tensor) -> None:
+        dist.all_reduce(totals, group=self._group)
 
     def split(self, rows: int, tile: int, columns: int) -> tuple[int, int]:
         """(programs, rows each) for `columns` column blocks over `rows` rows in tiles."""

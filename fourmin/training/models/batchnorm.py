@@ -113,6 +113,13 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         return y
 
 
+def shared_group(module: nn.Module) -> dist.ProcessGroup | None:
+    """The ranks that share the batch statistics of a normalization; None for a rank's own."""
+    if isinstance(module, SpanBatchNorm2d):
+        return module.group
+    return module.process_group if isinstance(module, nn.SyncBatchNorm) else None
+
+
 def _convert(module: nn.Module, group: dist.ProcessGroup | None) -> None:
     for name, child in module.named_children():
         if isinstance(child, nn.BatchNorm2d):

@@ -66,6 +66,13 @@ def _column(partial, parts, stride, c, BP: tl.constexpr, BC: tl.constexpr):
 
 
 @triton.jit
+def add_parts(partial, parts, stride, totals, BP: tl.constexpr, BC: tl.constexpr) -> None:
+    """totals[0:stride], FP64: sums over the rows of partial [parts, stride]."""
+    c = tl.program_id(0) * BC + tl.arange(0, BC)
+    tl.store(totals + c, _column(partial, parts, stride, c, BP, BC))
+
+
+@triton.jit
 def finalize_forward(
     partial, parts, m_total, channels, gamma, beta, running_mean, running_var, saved,
     epsilon, momentum, BP: tl.constexpr, BC: tl.constexpr,
@@ -93,13 +100,15 @@ def finalize_forward(
 
 @triton.jit
 def finalize_backward(
-    partial, parts, stride, product_offset, m_total, channels, saved, grad_gamma, grad_beta,
-    coefficients, ACCUMULATE: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    partial, parts, stride, product_offset, totals, m_total, channels, saved, grad_gamma,
+    grad_beta, coefficients, SHARED: tl.constexpr, ACCUMULATE: tl.constexpr, BP: tl.constexpr,
+    BC: tl.constexpr,
 ) -> None:  # fmt: skip
     """Gradients of gamma and beta, and a, b, c as coefficients[0:3, C].
 
     Row p of `partial` (`stride` apart) has sum g at 0 and sum g * (x - mean) at
-    `product_offset`.
+    `product_offset`. With SHARED, `totals` has these sums over all ranks that share statistics,
+    `m_total` their rows: a, b, c are by those, the gradients by this rank's own.
     """
     c = tl.program_id(0) * BC + tl.arange(0, BC)
     total = _column(partial, parts, stride, c, BP, BC)
@@ -110,10 +119,14 @@ def finalize_backward(
     dbeta = total.to(tl.float32)
     dgamma = product.to(tl.float32) * inverse
     count = m_total.to(tl.float32)
-    b = -scale * inverse * (dgamma / count)
+    of_all, product_of_all = dbeta, dgamma
+    if SHARED:
+        of_all = tl.load(totals + c).to(tl.float32)
+        product_of_all = tl.load(totals + product_offset + c).to(tl.float32) * inverse
+    b = -scale * inverse * (product_of_all / count)
     tl.store(coefficients + c, scale)
     tl.store(coefficients + channels + c, b)
-    tl.store(coefficients + 2 * channels + c, -scale * (dbeta / count) - b * mean)
+    tl.store(coefficients + 2 * channels + c, -scale * (of_all / count) - b * mean)
     if ACCUMULATE:
         dbeta += tl.load(grad_beta + c)
         dgamma += tl.load(grad_gamma + c)
