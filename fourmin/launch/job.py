@@ -57,6 +57,11 @@ class Job:
     def path(self) -> Path:
         return self.scratch / "job.json"
 
+    @property
+    def manifest_image(self) -> Path:
+        """The manifest as all workers of a node map it; made before they start."""
+        return self.scratch / "manifest"
+
     def write(self) -> None:
         self.path.write_text(json.dumps(self.to_json()))
 

@@ -1,16 +1,18 @@
 """One run from the first import to the last evaluation, as one worker sees it.
 
-The order is the rule: everything that does not need the data happens between init_start and
-init_stop; a barrier; the command records the start; run_start; and only then is the dataset
-touched. Rank 0 alone writes the event log. A run that was cut off goes on in the same log, from its
-last checkpoint, and all that takes is on the clock.
+The order is the rule: everything that does not need an image happens between init_start and
+init_stop, and the manifest is read; a barrier; the command records the start; run_start; and only
+then are images touched. Rank 0 alone writes the event log. A run that was cut off goes on in the
+same log, from its last checkpoint, and all that takes is on the clock.
 """
 
 from __future__ import annotations
 
 import time
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import Manifest
+from fourmin.datasets.manifest_image import map_manifest
 from fourmin.launch.control import ControlClient
 from fourmin.launch.job import Job
 from fourmin.log import keys
@@ -89,11 +91,24 @@ def _prepare(job: Job, place: WorkerPlace, control: ControlClient) -> Assembly:
     return assemble(
         job,
         benchmark,
+        _read_manifest(job, place),
         schedule,
         place,
         log,
         Heartbeat(control if place.rank == 0 else None, config.collective_timeout_seconds),
     )
+
+
+def _read_manifest(job: Job, place: WorkerPlace) -> Manifest:
+    """What the node has left for its workers, each of which checks a part of its digests."""
+    manifest = map_manifest(job.manifest_image, place.local_rank, place.ranks_per_node)
+    if manifest.facts() != job.dataset:
+        raise FourminError(
+            "the manifest does not list the images of this campaign",
+            "it has other digests than campaign.json",
+            f"put back the images that {job.manifest} listed, or register anew",
+        )
+    return manifest
 
 
 def _start(run: Assembly, control: ControlClient) -> int:
@@ -141,10 +156,10 @@ def _open_data(run: Assembly) -> Loader:
     job, place = run.job, run.place
     data_dir = job.data_dir
     if job.stage is not None:
-        data_dir = stage_dataset(job, job.stage, place, run.log)
+        data_dir = stage_dataset(job, run.manifest, job.stage, place, run.log)
     return open_data(
         job.configuration,
-        manifest=Manifest.load(job.manifest),
+        manifest=run.manifest,
         data_dir=data_dir,
         seed=job.seed,
         device=place.device,

@@ -243,7 +243,11 @@ def facts(job: Job, name: str = "node n1", offset: float = 0.0, **other: Any) ->
         ({"configuration_digest": "x"}, "node n2: another configuration"),
         ({"data_dir": False}, "node n2: no folder"),
         ({"manifest": "x"}, "node n2: another manifest of the data"),
-        ({"manifest": None}, "node n2: another manifest of the data"),
+        (
+            {"manifest": None, "dataset": None, "manifest_problem": "cut short"},
+            "node n2 cannot read the manifest of the data",
+        ),
+        ({"dataset": {"classes": 3}}, "node n2: other images than the campaign was registered"),
         ({"busy_gpus": ["GPU 0: 1 processes"]}, "node n2 uses its GPUs for something else"),
         ({"results_problem": "read-only"}, "node n2 cannot write the event log"),
         ({"staging_problem": "no room"}, "node n2 cannot hold a copy of the images"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from fourmin.base.errors import NOT_CONVERGED, FourminError
+from fourmin.datasets.manifest import SPLITS, ImageRow, Manifest
+from fourmin.datasets.manifest_image import share_manifest
 from fourmin.recipe.presets import load_preset
 from fourmin.training import epochs, session
 from fourmin.training.data.order import (
@@ -176,6 +179,20 @@ def test_a_loss_that_is_not_finite_ends_the_run(monkeypatch: pytest.MonkeyPatch)
     assert told.order[-1] == "tracked_stats", "what happened is logged first"
 
 
+def test_a_manifest_of_other_images_is_refused_before_the_clock(tmp_path: Path) -> None:
+    rows = [ImageRow(split, "a/1.png", 9, bytes(32), 8, 8) for split in SPLITS]
+    Manifest.from_rows(rows).write(tmp_path / "text")
+    place: Any = SimpleNamespace(local_rank=0, ranks_per_node=1)
+    registered = share_manifest(tmp_path / "text", tmp_path / "image").facts()
+    job: Any = SimpleNamespace(
+        manifest=tmp_path / "text", manifest_image=tmp_path / "image", dataset=registered
+    )
+    assert session._read_manifest(job, place).facts() == registered
+    job.dataset = registered | {"eval_digest": "0" * 64}
+    with pytest.raises(FourminError, match="does not list the images of this campaign"):
+        session._read_manifest(job, place)
+
+
 def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the first record to the last sync, on rank 0."""
     told = Told([])
@@ -199,6 +216,7 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
         "log_hyperparameters": lambda *_: None,
         "log_clocks": lambda *_: None,
         "log_communication": lambda *_: None,
+        "_read_manifest": lambda *_: told.note("manifest read"),
         "assemble": lambda *_: told.note("assembled", run),
         "weights_digest": lambda _: "",
         "assert_same_on_all_ranks": lambda *_: None,
@@ -221,7 +239,7 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
     control: Any = SimpleNamespace(ask_to_start=lambda: told.note("the command records the start"))
     session.take_part(job, control)
     assert told.order == [
-        "init_start", "assembled", "initial_weights_digest", "barrier",
+        "init_start", "manifest read", "assembled", "initial_weights_digest", "barrier",
         "the command records the start", "barrier", "init_stop", "energy counted from here",
         "run_start", "data opened", "trained", "run_stop", "the command hears",
         "and to here", "data_order_digest", "synced", "closed", "left",

@@ -12,7 +12,7 @@ import numpy as np
 from nvidia.dali import Pipeline, fn, types
 
 from fourmin.base.errors import FourminError
-from fourmin.datasets.manifest import Split
+from fourmin.datasets.columns import Split
 from fourmin.training.data.cache import DecodedCache, Pixels
 from fourmin.training.data.loader import Loader, Work
 from fourmin.training.data.order import Indices

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from fourmin.base.errors import FourminError
-from fourmin.datasets.manifest import Manifest, Split
+from fourmin.datasets.columns import Split
+from fourmin.datasets.manifest import Manifest
 from fourmin.training.data import geometry
 from fourmin.training.data.cache import DecodedCache
 from fourmin.training.data.order import (

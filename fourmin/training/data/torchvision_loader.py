@@ -15,7 +15,7 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as transforms
 
-from fourmin.datasets.manifest import Split
+from fourmin.datasets.columns import Split
 from fourmin.training.data.loader import Batch, Loader, Work
 
 
