@@ -63,6 +63,7 @@ def take_part(job: Job, control: ControlClient) -> None:
         epochs = Epochs(run, _open_data(run))
         reached = epochs.train()
         _close(run, epochs, reached, started_ns)
+        epochs.close()
     finally:
         process_group.destroy()
         if job.stage is not None:
@@ -157,14 +158,16 @@ def _open_data(run: Assembly) -> Loader:
     data_dir = job.data_dir
     if job.stage is not None:
         data_dir = stage_dataset(job, run.manifest, job.stage, place, run.log)
+    config, steps = job.configuration, job.configuration.max_epochs * run.schedule.steps_per_epoch
     return open_data(
-        job.configuration,
+        config,
         manifest=run.manifest,
         data_dir=data_dir,
         seed=job.seed,
         device=place.device,
         rank=place.rank,
         world_size=place.world_size,
+        steps=steps if config.max_steps is None else min(steps, config.max_steps),
     )
 
 

@@ -57,6 +57,9 @@ class Told:
             for indices in rank_share(order, step, BATCH, 0, 1, 2):
                 yield SimpleNamespace(images=None, labels=None, indices=torch.from_numpy(indices))
 
+    def begin_evaluation(self) -> None:
+        """Nothing is logged of it."""
+
     def evaluate(self) -> list[Any]:
         return self.note("the validation images", [])
 
@@ -133,6 +136,23 @@ def test_it_ends_with_the_evaluation_that_reaches_the_target(
     assert told.steps == made.attempted == 4 * STEPS
     assert set(told.micro_batches) == {2}
     assert run.order.hexdigest() == digest_of_order(SEED, range(1, 5), SAMPLES, BATCH)
+
+
+def test_an_evaluation_is_begun_with_the_last_steps_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After epochs 2 and 4 of 5, each of 3 steps; a replay is not evaluated."""
+    told = Told([0.1, 0.1])
+    made, run = run_of(told, monkeypatch)
+    monkeypatch.setattr(epochs, "READ_AHEAD", 2)
+    begun_at: list[int] = []
+    monkeypatch.setattr(told, "begin_evaluation", lambda: begun_at.append(told.steps))
+    made.train()
+    assert begun_at == [STEPS + 1, STEPS + 2, 3 * STEPS + 1, 3 * STEPS + 2]
+    begun_at.clear()
+    run.job.replay, run.job.restart_epoch = True, 1
+    epochs.Epochs(run, made._loader).train()
+    assert begun_at == []
 
 
 def test_it_ends_with_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +245,10 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
         "Heartbeat": lambda *_: None,
         "_open_data": lambda _: told.note("data opened"),
         "Epochs": lambda *_: SimpleNamespace(
-            train=lambda: told.note("trained", True), exposed_seconds=[], attempted=0
+            train=lambda: told.note("trained", True),
+            exposed_seconds=[],
+            attempted=0,
+            close=lambda: told.note("batches made ahead are thrown away"),
         ),
     }
     for name, stub in stubs.items():
@@ -242,5 +265,6 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
         "init_start", "manifest read", "assembled", "initial_weights_digest", "barrier",
         "the command records the start", "barrier", "init_stop", "energy counted from here",
         "run_start", "data opened", "trained", "run_stop", "the command hears",
-        "and to here", "data_order_digest", "synced", "closed", "left",
+        "and to here", "data_order_digest", "synced", "closed",
+        "batches made ahead are thrown away", "left",
     ]  # fmt: skip
