@@ -76,7 +76,7 @@ def inner_options(wanted: Wanted, placement: Placement, root: Path) -> tuple[str
         "--data-dir": placement.data_dir,
         "--stage": placement.stage,
     }
-    flags: list[str] = []
+    flags = placement.timeouts.options()
     if isinstance(wanted, Existing):
         values |= {"--campaign": wanted.folder, "--base": wanted.base}
     else:

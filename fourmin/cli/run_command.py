@@ -97,6 +97,15 @@ def run(
         int,
         typer.Option(min=0, help="How often a run whose workers failed goes on."),
     ] = 3,
+    timeouts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--timeout",
+            metavar="NAME=SECONDS",
+            help="How long is waited: join (nodes come), rejoin, look (nodes look at themselves), "
+            "imports, silence, end, or collective; see docs/hpc.md.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
@@ -120,7 +129,11 @@ def run(
     from fourmin.cli.display import choose_display
     from fourmin.cli.output import stdout
     from fourmin.launch.site import load_site
+    from fourmin.launch.timeouts import Timeouts
 
+    patience, collective = Timeouts.parse(timeouts or ())
+    if collective is not None:
+        settings = [*(settings or ()), f"collective_timeout_seconds={collective:g}"]
     request = Request(
         preset=preset,
         options={
@@ -161,6 +174,7 @@ def run(
         address=address,
         runs_per_job=runs_per_job,
         max_restarts=max_restarts,
+        timeouts=patience,
     )
     display = choose_display(as_json=json_lines, quiet=quiet)
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -21,6 +21,7 @@ from fourmin.launch.job import Job
 from fourmin.launch.registry import LAUNCHERS, imported, kind_of
 from fourmin.launch.site import Site
 from fourmin.launch.submit import JobState
+from fourmin.launch.timeouts import Timeouts
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.survey import Survey
 
@@ -117,6 +118,7 @@ class Surroundings:
     """Where other nodes reach this host, with the launcher torchrun; '' to find out."""
     port: int = 0
     """The TCP port there; 0: any that is free."""
+    timeouts: Timeouts = field(default_factory=Timeouts)
 
 
 def load_launcher(name: str, surroundings: Surroundings | None = None) -> Launcher | None:

@@ -20,15 +20,11 @@ from fourmin.base.errors import FourminError
 from fourmin.launch import network, preflight
 from fourmin.launch.control import ControlMessage, accept_all
 from fourmin.launch.job import Job
+from fourmin.launch.timeouts import PING_SECONDS, Timeouts, Waiting, shortened
 from fourmin.launch.wire import RefusedError, Wire, welcome
 
-PING_SECONDS = 1.0
-SILENCE_SECONDS = 20.0
-"""A node that has not answered for so long is taken for lost."""
-REPLY_SECONDS = 120.0
-"""How long a node may take to look at itself: the manifest of a large dataset is read."""
-KILL_SECONDS = 10.0
 CLOCK_SAMPLES = 8
+_BACKLOG = 4096  # all nodes may come at once
 
 
 @dataclass(frozen=True)
@@ -76,12 +72,23 @@ class Node:
 
 
 class Hub:
-    """Where the nodes of a command meet. `names`: those that are expected, where known."""
+    """Where the nodes of a command meet. `names`: those that are expected, where known.
+
+    `say` is told whom it waits for.
+    """
 
     def __init__(
-        self, nodes: int, names: tuple[str, ...] = (), port: int = 0, token: str = ""
+        self,
+        nodes: int,
+        names: tuple[str, ...] = (),
+        port: int = 0,
+        token: str = "",
+        timeouts: Timeouts | None = None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.token = token or secrets.token_hex(16)
+        self._timeouts = timeouts or Timeouts()
+        self._say = say
         self._wanted = nodes
         self._names = names
         self._nodes: dict[int, Node] = {}
@@ -100,11 +107,13 @@ class Hub:
         gives a reason.
         """
         deadline = time.monotonic() + seconds
+        waiting = Waiting(self._say, self._wanted, "nodes")
         with self._changed:
             while len(self._present()) < self._wanted:
                 reason = ended_early()
                 if reason or time.monotonic() > deadline:
                     raise self._missing(reason or f"no answer within {seconds:.0f} s")
+                waiting.look(self._absent())
                 self._changed.wait(0.2)
 
     def start(self, job: Job) -> NodesRun:
@@ -117,8 +126,8 @@ class Hub:
             try:
                 node.wire.send("prepare", job=job.to_json())
             except OSError:
-                raise _gone(node) from None
-        facts = [(node, self._reply(node, "facts")) for node in nodes]
+                raise _gone(node, 0) from None
+        facts = self._replies(nodes, "facts", self._timeouts.look)
         while not all(node.clock_is_known() or node.lost for node in nodes):
             for node in nodes:
                 node.ping()
@@ -130,7 +139,7 @@ class Hub:
             for node, said in facts
         ]
         preflight.compare(job, told)
-        run = NodesRun(nodes, job)
+        run = NodesRun(nodes, job, self._timeouts.end)
         clocks = {
             "offset_ms": [round(node.clock_offset_ms, 3) for node in told],
             "uncertainty_ms": [round(node.clock_uncertainty_ms, 3) for node in told],
@@ -168,18 +177,31 @@ class Hub:
     def _present(self) -> list[Node]:
         return [self._nodes[index] for index in sorted(self._nodes) if not self._nodes[index].lost]
 
-    def _reply(self, node: Node, kind: str) -> Mapping[str, Any]:
-        try:
-            message = node.replies.get(timeout=REPLY_SECONDS)
-        except queue.Empty:
-            message = None
-        if message is None:
-            raise _gone(node)
-        if message["kind"] != kind:
-            raise FourminError(
-                f"node {node.name} is not fit for the run", str(message.get("summary", ""))
-            )
-        return message
+    def _replies(
+        self, nodes: list[Node], kind: str, seconds: float
+    ) -> list[tuple[Node, Mapping[str, Any]]]:
+        """What each node answers. Raises FourminError for the first that cannot or does not."""
+        said: dict[int, Mapping[str, Any]] = {}
+        deadline = time.monotonic() + seconds
+        waiting = Waiting(self._say, len(nodes), "nodes to look at themselves")
+        while late := [node for node in nodes if node.index not in said]:
+            waiting.look([node.name for node in late])
+            for node in late:
+                try:
+                    # One moment for all of them, so that the first that is unfit is told.
+                    message = node.replies.get(timeout=0.2 / len(late))
+                except queue.Empty:
+                    if node.lost or time.monotonic() > deadline:
+                        raise _gone(node, seconds) from None
+                    continue
+                if message is None:
+                    raise _gone(node, seconds)
+                if message["kind"] != kind:
+                    raise FourminError(
+                        f"node {node.name} is not fit for the run", str(message.get("summary", ""))
+                    )
+                said[node.index] = message
+        return [(node, said[node.index]) for node in nodes]
 
     def _accept(self) -> None:
         accept_all(self._socket, self._serve)
@@ -235,31 +257,37 @@ class Hub:
             for node in list(self._nodes.values()):
                 if node.lost:
                     continue
-                if time.monotonic() - node.heard > SILENCE_SECONDS:
-                    node.lost = f"has not answered for {SILENCE_SECONDS:.0f} s"
+                if time.monotonic() - node.heard > self._timeouts.silence:
+                    node.lost = f"has not answered for {self._timeouts.silence:.0f} s"
                     node.wire.close()
                 else:
                     node.ping()
             time.sleep(PING_SECONDS)
 
     def _missing(self, reason: str) -> FourminError:
-        here = {node.name for node in self._present()}
-        absent = [name for name in self._names if name not in here]
-        absent = absent or [node.name for node in self.lost()]
-        names = f": {', '.join(absent[:12])}" if absent else ""
+        here, absent = sorted(node.name for node in self._present()), self._absent()
         return FourminError(
-            f"{self._wanted - len(self._present())} of {self._wanted} nodes did not answer{names}",
-            f"answered: {', '.join(sorted(here)[:12]) or 'none'}; {reason}",
+            f"{len(absent)} of {self._wanted} nodes did not answer: {shortened(absent)}",
+            f"answered: {shortened(here) or 'none'}; {reason}",
             f"every node must reach this host on TCP port {self.port}, and have this fourmin",
         )
+
+    def _absent(self) -> list[str]:
+        """What the nodes are called that are not here: by name, or by their place."""
+        here = {node.index: node.name for node in self._present()}
+        if self._names:
+            return [name for name in self._names if name not in here.values()]
+        gone = {node.index: node.name for node in self.lost()}
+        return [gone.get(i, f"place {i}") for i in range(self._wanted) if i not in here]
 
 
 class NodesRun:
     """The workers of one run on all nodes."""
 
-    def __init__(self, nodes: list[Node], job: Job) -> None:
+    def __init__(self, nodes: list[Node], job: Job, end_seconds: float) -> None:
         self.messages: queue.Queue[ControlMessage] = queue.Queue()
         self._nodes = nodes
+        self._end_seconds = end_seconds
         self._per_node = job.configuration.procs_per_node
         self._codes: dict[int, int] = {}
         self._outputs: dict[int, str] = {}
@@ -283,7 +311,8 @@ class NodesRun:
                 continue  # it has gone, and its reader says so
         with self._changed:
             self._changed.wait_for(
-                lambda: all(n.lost or n.index in self._outputs for n in self._nodes), KILL_SECONDS
+                lambda: all(n.lost or n.index in self._outputs for n in self._nodes),
+                self._end_seconds,
             )
         for node in self._nodes:
             node.run = None
@@ -333,9 +362,9 @@ def _listen(port: int) -> socket.socket:
     try:
         if socket.has_dualstack_ipv6():
             return socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=512
+                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
             )
-        return socket.create_server(("", port), backlog=512)
+        return socket.create_server(("", port), backlog=_BACKLOG)
     except OSError as error:
         raise FourminError(
             f"cannot listen on TCP port {port}", error.strerror or str(error), "--port N"
@@ -357,9 +386,9 @@ def _meeting_address(nodes: list[Node]) -> str:
     return first.peer_address
 
 
-def _gone(node: Node) -> FourminError:
+def _gone(node: Node, seconds: float) -> FourminError:
     return FourminError(
         f"node {node.name} does not answer",
-        node.lost or f"nothing within {REPLY_SECONDS:.0f} s",
+        node.lost or f"nothing within {seconds:.0f} s",
         "see that it is up, or leave it out",
     )

@@ -25,11 +25,8 @@ from fourmin.launch import network, preflight
 from fourmin.launch.agent import Agent, agent_command, start_agent
 from fourmin.launch.control import ORPHANED, ControlServer
 from fourmin.launch.job import Job
+from fourmin.launch.timeouts import TERMINATION_SECONDS, Timeouts
 from fourmin.launch.wire import TOKEN_VARIABLE, Wire, connect
-
-JOIN_SECONDS = 120.0
-TERMINATION_SECONDS = 5.0
-"""A cluster that ends a job tells all its processes at once: the command is let speak first."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("command", metavar="ADDRESS[,ADDRESS...]:PORT")
     parser.add_argument("--index", type=int, help="this node's place, from 0")
     parser.add_argument("--name", help="what this node is called; default: as the system says")
+    parser.add_argument("--timeout", action="append", default=[], help="as `fourmin run` takes it")
     options = parser.parse_args(arguments)
     addresses, _, port = options.command.rpartition(":")
     token = os.environ.pop(TOKEN_VARIABLE, "")
@@ -48,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         index = int(os.environ["SLURM_NODEID"])
     name = options.name or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     try:
-        wire = connect(addresses.split(","), int(port), token, JOIN_SECONDS)
+        timeouts, _ = Timeouts.parse(options.timeout)
+        wire = connect(
+            addresses.split(","), int(port), token, timeouts.join, silence=timeouts.silence
+        )
     except ConnectionError as error:
         sys.exit(f"node {name} cannot reach the command: {error}")
     signal.signal(signal.SIGTERM, _terminate_later)

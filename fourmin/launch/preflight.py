@@ -21,6 +21,7 @@ from fourmin.datasets.manifest import Manifest, header_digest
 from fourmin.datasets.manifest_image import share_manifest
 from fourmin.datasets.staging import require_room
 from fourmin.launch.job import Job
+from fourmin.launch.timeouts import IDLE_SECONDS, shortened
 from fourmin.ledger.campaign import CAMPAIGN_FILE
 from fourmin.ledger.lock import LOCK_NAME
 from fourmin.system.hardware import busy_gpus, usable_gpus
@@ -28,8 +29,6 @@ from fourmin.system.software import package_digest
 
 CLOCK_BOUND_MS = 500.0
 """How far a node's clock may be from the command's."""
-IDLE_SECONDS = 10.0
-"""How long a GPU may take to become idle: the processes of the run before may still end."""
 
 
 @dataclass(frozen=True)
@@ -197,10 +196,9 @@ def _busy_after(seconds: float) -> list[str]:
 def _refuse(what: str, nodes: Sequence[NodeFacts], next_step: str) -> None:
     if not nodes:
         return
-    names = ", ".join(node.name for node in nodes[:8])
-    more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+    names = shortened([node.name for node in nodes])
     raise FourminError(
-        f"{names}{more}: {what}", "every node must be alike before the clock starts", next_step
+        f"{names}: {what}", "every node must be alike before the clock starts", next_step
     )
 
 

@@ -27,10 +27,6 @@ from fourmin.launch.wire import TOKEN_VARIABLE
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.survey import Survey
 
-JOIN_SECONDS = 180.0
-"""How long srun may take to start one process a node; a container image may be unpacked."""
-END_SECONDS = 15.0
-
 
 @dataclass(frozen=True)
 class SlurmSite:
@@ -60,10 +56,11 @@ class SlurmLauncher:
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._site = surroundings.site
+        self._timeouts, self._say = surroundings.timeouts, surroundings.say
 
     def describe(self, configuration: Configuration) -> str:
         """The srun line of every run; the port is chosen at its start."""
-        srun = srun_command(configuration, self._site, ["BATCH-NODE"], "PORT")
+        srun = self._srun(configuration, ["BATCH-NODE"], "PORT")
         return f"{shlex.join(srun)}\n{describe_agent(configuration)}"
 
     def survey(self, nodes: int) -> Survey | None:
@@ -92,12 +89,10 @@ class SlurmLauncher:
         """
         nodes = job.configuration.nodes
         names = _allocated(os.environ, nodes)
-        hub = Hub(nodes, names[:nodes])
+        hub = Hub(nodes, names[:nodes], timeouts=self._timeouts, say=self._say)
         output = tempfile.TemporaryFile(dir=job.scratch)  # noqa: SIM115 - it lives with the step
         try:
-            command = srun_command(
-                job.configuration, self._site, network.reachable_names(), str(hub.port)
-            )
+            command = self._srun(job.configuration, network.reachable_names(), str(hub.port))
             step = subprocess.Popen(
                 command,
                 env={**os.environ, TOKEN_VARIABLE: hub.token},
@@ -111,25 +106,35 @@ class SlurmLauncher:
             hub.close()
             raise
         try:
-            hub.wait(JOIN_SECONDS, lambda: _ended_early(step, output))
-            return SlurmRun(hub.start(job), hub, step, output)
+            hub.wait(self._timeouts.join, lambda: _ended_early(step, output))
+            return SlurmRun(hub.start(job), hub, step, output, self._timeouts.end)
         except BaseException:
             hub.close()
             # srun passes it on; a process that waits for the hub would wait long.
             step.terminate()
-            _end(step)
+            _end(step, self._timeouts.end)
             raise
 
     def close(self) -> None:
         """Nothing outlives a run."""
+
+    def _srun(self, configuration: Configuration, addresses: Sequence[str], port: str) -> list[str]:
+        command = srun_command(configuration, self._site, addresses, port)
+        return [*command, *self._timeouts.options()]
 
 
 class SlurmRun:
     """The workers of one run, and the job step they are in."""
 
     def __init__(
-        self, run: NodesRun, hub: Hub, step: subprocess.Popen[bytes], output: IO[bytes]
+        self,
+        run: NodesRun,
+        hub: Hub,
+        step: subprocess.Popen[bytes],
+        output: IO[bytes],
+        end_seconds: float,
     ) -> None:
+        self._end_seconds = end_seconds
         self._run = run
         self._hub = hub
         self._step = step
@@ -147,7 +152,7 @@ class SlurmRun:
     def kill(self, workers: Iterable[int]) -> None:
         self._run.kill(workers)
         self._hub.close()
-        _end(self._step)
+        _end(self._step, self._end_seconds)
 
     def output(self) -> str:
         """What srun said, and what the nodes printed."""
@@ -223,10 +228,10 @@ def _printed(output: IO[bytes]) -> str:
     return output.read().decode(errors="replace").strip()
 
 
-def _end(step: subprocess.Popen[bytes]) -> None:
+def _end(step: subprocess.Popen[bytes], seconds: float) -> None:
     """Wait for srun, whose processes have been sent home; end it if it does not."""
     try:
-        step.wait(END_SECONDS)
+        step.wait(seconds)
     except subprocess.TimeoutExpired:
         step.kill()
         step.wait()

@@ -16,14 +16,9 @@ from fourmin.launch import Surroundings, network
 from fourmin.launch.agent import describe_agent
 from fourmin.launch.hub import Hub, NodesRun
 from fourmin.launch.job import Job
+from fourmin.launch.timeouts import Timeouts
 from fourmin.launch.wire import TOKEN_VARIABLE
 from fourmin.recipe.configuration import Configuration
-
-JOIN_SECONDS = 3600.0
-"""How long the user has to start the other nodes."""
-REJOIN_SECONDS = 60.0
-"""How long, between two runs, for a node that was lost."""
-END_SECONDS = 10.0
 
 
 class TorchrunLauncher:
@@ -31,6 +26,7 @@ class TorchrunLauncher:
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
+        self._timeouts = surroundings.timeouts
         self._hub: Hub | None = None
         self._own: subprocess.Popen[bytes] | None = None
 
@@ -52,8 +48,8 @@ class TorchrunLauncher:
             say = self._surroundings.say
             names = ", ".join(node.name for node in lost)
             say(f"node {names} is gone; the run goes on when its line is run again, within "
-                f"{REJOIN_SECONDS:.0f} s")  # fmt: skip
-        self._hub.wait(REJOIN_SECONDS, self._ended_early)
+                f"{self._timeouts.rejoin:.0f} s")  # fmt: skip
+        self._hub.wait(self._timeouts.rejoin, self._ended_early)
         return self._hub.start(job)
 
     def close(self) -> None:
@@ -61,26 +57,27 @@ class TorchrunLauncher:
             self._hub.close()
         if self._own is not None:
             try:
-                self._own.wait(END_SECONDS)
+                self._own.wait(self._timeouts.end)
             except subprocess.TimeoutExpired:
                 self._own.kill()
                 self._own.wait()
 
     def _gather(self, nodes: int) -> Hub:
         known = os.environ.get(TOKEN_VARIABLE, "")
-        hub = Hub(nodes, port=self._surroundings.port, token=known)
+        around = self._surroundings
+        hub = Hub(nodes, (), around.port, known, around.timeouts, around.say)
         try:
             if nodes > 1 and not known:
                 self._surroundings.say("on each other node, with the same fourmin, run its line:")
                 for command in self._commands(nodes, str(hub.port), hub.token):
                     self._surroundings.say(f"  {command}")
             self._own = subprocess.Popen(
-                _node_command(["127.0.0.1"], str(hub.port), 0),
+                _node_command(["127.0.0.1"], str(hub.port), 0, self._timeouts),
                 env={**os.environ, TOKEN_VARIABLE: hub.token},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            hub.wait(JOIN_SECONDS, self._ended_early)
+            hub.wait(self._timeouts.join, self._ended_early)
         except BaseException:
             hub.close()
             raise
@@ -93,12 +90,13 @@ class TorchrunLauncher:
     def _commands(self, nodes: int, port: str, token: str) -> list[str]:
         given = self._surroundings.address
         addresses = [given] if given else network.reachable_names()[:2]
-        return [
-            f"{TOKEN_VARIABLE}={token} {shlex.join(_node_command(addresses, port, index))}"
+        commands = [
+            shlex.join(_node_command(addresses, port, index, self._timeouts))
             for index in range(1, nodes)
         ]
+        return [f"{TOKEN_VARIABLE}={token} {command}" for command in commands]
 
 
-def _node_command(addresses: list[str], port: str, index: int) -> list[str]:
-    place = f"{','.join(addresses)}:{port}"
-    return [sys.executable, "-m", "fourmin.launch.node", place, "--index", str(index)]
+def _node_command(addresses: list[str], port: str, index: int, timeouts: Timeouts) -> list[str]:
+    place = [f"{','.join(addresses)}:{port}", "--index", str(index), *timeouts.options()]
+    return [sys.executable, "-m", "fourmin.launch.node", *place]

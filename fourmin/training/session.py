@@ -35,7 +35,7 @@ from fourmin.training.data.staging import refuse_shared_stage, remove_staged, st
 from fourmin.training.epochs import Epochs
 from fourmin.training.heartbeat import Heartbeat
 from fourmin.training.models.init import weights_digest
-from fourmin.training.ranks import barrier, numbers_of_ranks
+from fourmin.training.ranks import barrier, numbers_of_ranks, set_timeout
 from fourmin.training.run_log import (
     OWN,
     log_clocks,
@@ -53,8 +53,9 @@ def take_part(job: Job, control: ControlClient) -> None:
     """
     config = job.configuration
     set_backends(config.threads)
-    place = process_group.init_process_group(config.device, config.collective_timeout_seconds)
+    place = process_group.init_process_group(config.device, job.imports_seconds)
     try:
+        set_timeout(config.collective_timeout_seconds)
         assert_known_sum()
         if job.stage is not None:
             refuse_shared_stage(job, job.stage, place)

@@ -24,6 +24,7 @@ from fourmin.launch import preflight
 from fourmin.launch.control import ORPHANED
 from fourmin.launch.hub import Hub, NodesRun
 from fourmin.launch.job import Job
+from fourmin.launch.timeouts import Timeouts
 from fourmin.launch.wire import TOKEN_VARIABLE, connect
 
 ACTOR = """
@@ -138,11 +139,9 @@ def test_an_agent_that_dies_without_a_word_names_its_node(nodes: Nodes, job: Job
     run.kill([])
 
 
-def test_a_killed_node_is_named_at_once_and_leaves_no_worker(
-    nodes: Nodes, job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_node_is_named_at_once_and_leaves_no_worker(nodes: Nodes, job: Job) -> None:
     # The broken line tells: nobody waits for a silence.
-    monkeypatch.setattr(hub_module, "SILENCE_SECONDS", 3600.0)
+    nodes.hub._timeouts = Timeouts(silence=3600)
     hub = nodes.both()
     run = hub.start(replace(job, submitter="sleep"))
     worker = next(m for m in iter(lambda: until(run, "hello"), None) if m.rank == 1)
@@ -163,7 +162,7 @@ def test_a_killed_node_is_named_at_once_and_leaves_no_worker(
 def test_a_host_that_falls_silent_is_lost(
     nodes: Nodes, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "SILENCE_SECONDS", 1.0)
+    nodes.hub._timeouts = Timeouts(silence=1)
     monkeypatch.setattr(hub_module, "PING_SECONDS", 0.1)
     run = nodes.both().start(replace(job, submitter="sleep"))
     until(run, "hello")

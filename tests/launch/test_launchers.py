@@ -133,7 +133,7 @@ def test_a_node_is_asked_where_the_command_is_none_itself(
 def test_nodes_started_by_hand_stay_for_all_runs(
     job: Job, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def command(addresses: list[str], port: str, index: int) -> list[str]:
+    def command(addresses: list[str], port: str, index: int, timeouts: object) -> list[str]:
         place = f"{','.join(addresses)}:{port}"
         return [sys.executable, str(program), place, "--index", str(index)]
 
