@@ -77,6 +77,8 @@ def inner_options(wanted: Wanted, placement: Placement, root: Path) -> tuple[str
         "--stage": placement.stage,
     }
     flags = placement.timeouts.options()
+    flags.append("--trial" if placement.trial else "--no-trial")
+    flags += ["--exclude-slow"] if placement.exclude_slow else []
     if isinstance(wanted, Existing):
         values |= {"--campaign": wanted.folder, "--base": wanted.base}
     else:

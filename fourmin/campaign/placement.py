@@ -32,6 +32,9 @@ class Placement:
     runs_per_job: int | None = None
     max_restarts: int = MAX_RESTARTS
     timeouts: Timeouts = field(default_factory=Timeouts)
+    trial: bool = False
+    """Whether each node of several is tried alone first."""
+    exclude_slow: bool = False
 
     def surroundings(self, site: Site, say: Callable[[str], None]) -> Surroundings:
         """What a launcher may use. Raises FourminError for an address that is none."""

@@ -22,6 +22,7 @@ from fourmin.launch.registry import LAUNCHERS, imported, kind_of
 from fourmin.launch.site import Site
 from fourmin.launch.submit import JobState
 from fourmin.launch.timeouts import Timeouts
+from fourmin.launch.trial import Trial
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.survey import Survey
 
@@ -56,6 +57,15 @@ class Launcher(Protocol):
 
         Raises FourminError where so many nodes cannot be had, or none answers.
         """
+
+    def try_nodes(self, configuration: Configuration) -> list[Trial]:
+        """How each node that there is for the runs does by itself; [] where that is one.
+
+        Raises FourminError where a node does not come or cannot be tried.
+        """
+
+    def leave_out(self, names: Sequence[str]) -> None:
+        """Start no workers on these nodes; as many as a run needs are left."""
 
     def start(self, job: Job) -> Launched:
         """Start all workers of `job`. Raises FourminError where a node is not fit for it."""

@@ -12,63 +12,20 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.launch import network, preflight
-from fourmin.launch.control import ControlMessage, accept_all
+from fourmin.launch.control import accept_all
 from fourmin.launch.job import Job
+from fourmin.launch.nodes import Node, NodesRun
 from fourmin.launch.timeouts import PING_SECONDS, Timeouts, Waiting, shortened
+from fourmin.launch.trial import Trial
 from fourmin.launch.wire import RefusedError, Wire, welcome
+from fourmin.recipe.configuration import Configuration
 
-CLOCK_SAMPLES = 8
 _BACKLOG = 4096  # all nodes may come at once
-
-
-@dataclass(frozen=True)
-class Clock:
-    """A node's clock against the command's, from the answer that was the fastest (ms)."""
-
-    offset_ms: float
-    uncertainty_ms: float
-
-
-class Node:
-    """One node that has joined."""
-
-    def __init__(self, index: int, name: str, wire: Wire) -> None:
-        self.index = index
-        self.name = name
-        self.wire = wire
-        self.replies: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
-        self.run: NodesRun | None = None
-        self.heard = time.monotonic()
-        self.lost = ""
-        self._clocks: list[Clock] = []
-
-    @property
-    def clock(self) -> Clock:
-        return min(self._clocks, key=lambda c: c.uncertainty_ms, default=Clock(0.0, 0.0))
-
-    def ping(self) -> None:
-        """Ask for an answer; the reader takes it."""
-        try:
-            self.wire.send("ping", sent_ns=time.time_ns())
-        except OSError:
-            pass  # the reader notices
-
-    def take_pong(self, message: Mapping[str, Any]) -> None:
-        """The answer to a ping: both clocks, read at nearly the same time."""
-        now, sent = time.time_ns(), int(message["sent_ns"])
-        middle = (now + sent) / 2
-        self._clocks.append(Clock((message["now_ns"] - middle) / 1e6, (now - sent) / 2e6))
-        del self._clocks[:-CLOCK_SAMPLES]
-
-    def clock_is_known(self) -> bool:
-        """Whether there are as many answers as are kept."""
-        return len(self._clocks) == CLOCK_SAMPLES
 
 
 class Hub:
@@ -122,16 +79,9 @@ class Hub:
         Raises FourminError that names the node which is not fit.
         """
         nodes = self._present()
-        for node in nodes:
-            try:
-                node.wire.send("prepare", job=job.to_json())
-            except OSError:
-                raise _gone(node, 0) from None
-        facts = self._replies(nodes, "facts", self._timeouts.look)
-        while not all(node.clock_is_known() or node.lost for node in nodes):
-            for node in nodes:
-                node.ping()
-            time.sleep(0.02)
+        _ask(nodes, "prepare", job=job.to_json())
+        facts = self._replies(nodes, "facts", "look at themselves", self._timeouts.look)
+        _know_clocks(nodes)
         told = [
             preflight.NodeFacts(
                 f"node {node.name}", said["facts"], node.clock.offset_ms, node.clock.uncertainty_ms
@@ -159,6 +109,21 @@ class Hub:
             )
         return run
 
+    def try_nodes(self, configuration: Configuration) -> list[Trial]:
+        """Have every node look at itself and measure itself.
+
+        Raises FourminError that names the first that cannot.
+        """
+        nodes, names = self._present(), [socket.gethostname()]
+        _ask(nodes, "try", configuration=configuration.to_json(), names=names)
+        patience = self._timeouts.look + self._timeouts.imports
+        said = self._replies(nodes, "tried", "measure themselves", patience)
+        _know_clocks(nodes)
+        return [
+            Trial.of(node.name, answer, node.clock.offset_ms, node.clock.uncertainty_ms)
+            for node, answer in said
+        ]
+
     def close(self) -> None:
         """Tell all nodes that no run follows, and hang up."""
         self._closed = True
@@ -178,12 +143,12 @@ class Hub:
         return [self._nodes[index] for index in sorted(self._nodes) if not self._nodes[index].lost]
 
     def _replies(
-        self, nodes: list[Node], kind: str, seconds: float
+        self, nodes: list[Node], kind: str, doing: str, seconds: float
     ) -> list[tuple[Node, Mapping[str, Any]]]:
         """What each node answers. Raises FourminError for the first that cannot or does not."""
         said: dict[int, Mapping[str, Any]] = {}
         deadline = time.monotonic() + seconds
-        waiting = Waiting(self._say, len(nodes), "nodes to look at themselves")
+        waiting = Waiting(self._say, len(nodes), f"nodes to {doing}")
         while late := [node for node in nodes if node.index not in said]:
             waiting.look([node.name for node in late])
             for node in late:
@@ -247,7 +212,7 @@ class Hub:
     def _take(node: Node, message: Mapping[str, Any]) -> None:
         if message["kind"] == "pong":
             node.take_pong(message)
-        elif message["kind"] in ("facts", "unfit"):
+        elif message["kind"] in ("facts", "tried", "unfit"):
             node.replies.put(message)
         elif node.run is not None:
             node.run.take(node, message)
@@ -281,80 +246,23 @@ class Hub:
         return [gone.get(i, f"place {i}") for i in range(self._wanted) if i not in here]
 
 
-class NodesRun:
-    """The workers of one run on all nodes."""
+def _ask(nodes: list[Node], kind: str, **data: Any) -> None:
+    """Send all nodes a question. Raises FourminError where one is gone."""
+    for node in nodes:
+        while not node.replies.empty():  # to a question that was given up
+            node.replies.get_nowait()
+        try:
+            node.wire.send(kind, **data)
+        except OSError:
+            raise _gone(node, 0) from None
 
-    def __init__(self, nodes: list[Node], job: Job, end_seconds: float) -> None:
-        self.messages: queue.Queue[ControlMessage] = queue.Queue()
-        self._nodes = nodes
-        self._end_seconds = end_seconds
-        self._per_node = job.configuration.procs_per_node
-        self._codes: dict[int, int] = {}
-        self._outputs: dict[int, str] = {}
-        self._changed = threading.Condition()
 
-    def go(self, rank: int) -> None:
-        self._nodes[rank // self._per_node].wire.send("go", rank=rank)
-
-    def exit_code(self) -> int | None:
-        """None while an agent runs, else the first exit code that is not 0."""
-        if len(self._codes) < len(self._nodes):
-            return None
-        return next((code for code in self._codes.values() if code), 0)
-
-    def kill(self, workers: Iterable[int]) -> None:
-        """End every worker of the run on every node, and wait until it is so."""
-        for node in self._nodes:
-            try:
-                node.wire.send("kill")
-            except OSError:
-                continue  # it has gone, and its reader says so
-        with self._changed:
-            self._changed.wait_for(
-                lambda: all(n.lost or n.index in self._outputs for n in self._nodes),
-                self._end_seconds,
-            )
-        for node in self._nodes:
-            node.run = None
-
-    def output(self) -> str:
-        """What the nodes printed, each line with the node's name; the failed ones last."""
-        order = sorted(self._outputs, key=lambda index: self._codes.get(index) not in (0, None))
-        return "\n".join(
-            f"[{self._nodes[index].name}] {line}"
-            for index in order
-            for line in self._outputs[index].splitlines()
-        )
-
-    def take(self, node: Node, message: Mapping[str, Any]) -> None:
-        kind = message["kind"]
-        if kind == "worker":
-            said = message["message"]
-            self.messages.put(
-                ControlMessage(
-                    str(said["kind"]), int(said["rank"]), int(said["pid"]), said["data"], node.name
-                )
-            )
-        elif kind == "ended":
-            self._codes[node.index] = int(message["code"])
-            if message["code"] and not message["told"]:
-                self._lose(node, f"lost its agent (exit code {message['code']})")
-        elif kind == "killed":
-            self._codes.setdefault(node.index, int(message["code"]))
-            with self._changed:
-                self._outputs[node.index] = str(message["output"])
-                self._changed.notify_all()
-
-    def node_lost(self, node: Node) -> None:
-        self._codes.setdefault(node.index, 1)
-        self._lose(node, node.lost)
-        with self._changed:
-            self._changed.notify_all()
-
-    def _lose(self, node: Node, summary: str) -> None:
-        details = "it was ended, crashed or cannot be reached any more"
-        data = {"summary": summary, "details": details}
-        self.messages.put(ControlMessage("node-lost", -1, 0, data, node.name))
+def _know_clocks(nodes: list[Node]) -> None:
+    """Ask all of them until their clocks are known as well as they can be."""
+    while not all(node.clock_is_known() or node.lost for node in nodes):
+        for node in nodes:
+            node.ping()
+        time.sleep(0.02)
 
 
 def _listen(port: int) -> socket.socket:

@@ -11,12 +11,15 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from fourmin.launch import Surroundings, network
 from fourmin.launch.agent import describe_agent
-from fourmin.launch.hub import Hub, NodesRun
+from fourmin.launch.hub import Hub
 from fourmin.launch.job import Job
+from fourmin.launch.nodes import NodesRun
 from fourmin.launch.timeouts import Timeouts
+from fourmin.launch.trial import Trial
 from fourmin.launch.wire import TOKEN_VARIABLE
 from fourmin.recipe.configuration import Configuration
 
@@ -38,19 +41,24 @@ class TorchrunLauncher:
     def survey(self, nodes: int) -> None:
         """This host is one of the nodes."""
 
+    def try_nodes(self, configuration: Configuration) -> list[Trial]:
+        """Those that were started, which stay."""
+        return self._nodes(configuration.nodes).try_nodes(configuration)
+
+    def leave_out(self, names: Sequence[str]) -> None:
+        """Never asked for: there are no more nodes than are needed."""
+
     def start(self, job: Job) -> NodesRun:
         """Start the workers of `job`; the first time, wait for the nodes."""
-        nodes = job.configuration.nodes
-        if self._hub is None:
-            self._hub = self._gather(nodes)
-        lost = self._hub.lost()
+        hub = self._nodes(job.configuration.nodes)
+        lost = hub.lost()
         if lost:
             say = self._surroundings.say
             names = ", ".join(node.name for node in lost)
             say(f"node {names} is gone; the run goes on when its line is run again, within "
                 f"{self._timeouts.rejoin:.0f} s")  # fmt: skip
-        self._hub.wait(self._timeouts.rejoin, self._ended_early)
-        return self._hub.start(job)
+        hub.wait(self._timeouts.rejoin, self._ended_early)
+        return hub.start(job)
 
     def close(self) -> None:
         if self._hub is not None:
@@ -61,6 +69,12 @@ class TorchrunLauncher:
             except subprocess.TimeoutExpired:
                 self._own.kill()
                 self._own.wait()
+
+    def _nodes(self, nodes: int) -> Hub:
+        """Where the nodes are; the first time, they are waited for."""
+        if self._hub is None:
+            self._hub = self._gather(nodes)
+        return self._hub
 
     def _gather(self, nodes: int) -> Hub:
         known = os.environ.get(TOKEN_VARIABLE, "")

@@ -22,8 +22,9 @@ from fourmin.datasets.manifest import MANIFEST_NAME
 from fourmin.launch import hub as hub_module
 from fourmin.launch import preflight
 from fourmin.launch.control import ORPHANED
-from fourmin.launch.hub import Hub, NodesRun
+from fourmin.launch.hub import Hub
 from fourmin.launch.job import Job
+from fourmin.launch.nodes import NodesRun
 from fourmin.launch.timeouts import Timeouts
 from fourmin.launch.wire import TOKEN_VARIABLE, connect
 
