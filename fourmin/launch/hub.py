@@ -97,16 +97,18 @@ class Hub:
         master = _meeting_address(nodes)
         for node in nodes:
             node.run = run
-            node.wire.send(
-                "start",
-                clocks=clocks,
-                place=[
-                    f"--nnodes={len(nodes)}",
-                    f"--node-rank={node.index}",
-                    f"--master-addr={master}",
-                    f"--master-port={facts[0][1]['port']}",
-                ],
-            )
+            place = [
+                f"--nnodes={len(nodes)}",
+                f"--node-rank={node.index}",
+                f"--master-addr={master}",
+                f"--master-port={facts[0][1]['port']}",
+            ]
+            try:
+                node.wire.send("start", clocks=clocks, place=place)
+            except OSError:
+                node.lost = node.lost or "is gone"
+            if node.lost:  # perhaps before the run was known to its reader
+                run.node_lost(node)
         return run
 
     def try_nodes(self, configuration: Configuration) -> list[Trial]:

@@ -75,7 +75,7 @@ class Nodes:
     def both(self) -> Hub:
         self.add("n1", 0)
         self.add("n2", 1)
-        self.hub.wait(20, lambda: "")
+        self.hub.wait(90, lambda: "")
         return self.hub
 
 
@@ -86,13 +86,13 @@ def nodes() -> Iterator[Nodes]:
     made.hub.close()
     for process in made.processes:
         try:
-            process.wait(10)
+            process.wait(60)
         finally:
             process.kill()
             process.communicate()
 
 
-def until(run: NodesRun, kind: str, seconds: float = 15) -> Any:
+def until(run: NodesRun, kind: str, seconds: float = 90) -> Any:
     """The next message of a kind; rank 0 is let go when it asks."""
     deadline = time.monotonic() + seconds
     while True:
@@ -103,7 +103,7 @@ def until(run: NodesRun, kind: str, seconds: float = 15) -> Any:
             return message
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -121,7 +121,7 @@ def test_two_runs_one_after_the_other_on_the_same_nodes(nodes: Nodes, job: Job) 
         run.kill([])
         assert "[n2] actor 1 True" in run.output()
     hub.close()
-    assert [process.wait(10) for process in nodes.processes] == [0, 0]
+    assert [process.wait(60) for process in nodes.processes] == [0, 0]
 
 
 def test_a_failed_worker_is_named_with_its_node(nodes: Nodes, job: Job) -> None:
@@ -154,7 +154,7 @@ def test_a_killed_node_is_named_at_once_and_leaves_no_worker(nodes: Nodes, job: 
     assert [node.name for node in hub.lost()] == ["n2"]
     # Another may take its place.
     nodes.add("n3", 1)
-    hub.wait(20, lambda: "")
+    hub.wait(90, lambda: "")
     again = hub.start(job)
     assert {until(again, "finished").node for _ in range(2)} == {"n1", "n3"}
     again.kill([])
@@ -181,14 +181,14 @@ def test_nodes_end_their_workers_when_the_command_has_gone(nodes: Nodes, job: Jo
     pids = [until(run, "hello").pid for _ in range(2)]
     for node in hub._nodes.values():
         node.wire.close()
-    assert [process.wait(10) for process in nodes.processes] == [ORPHANED, ORPHANED]
+    assert [process.wait(60) for process in nodes.processes] == [ORPHANED, ORPHANED]
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 def test_another_version_on_a_node_is_named_and_nothing_is_started(nodes: Nodes, job: Job) -> None:
     nodes.add("n1", 0)
     nodes.add("n2", 1, "--old")
-    nodes.hub.wait(20, lambda: "")
+    nodes.hub.wait(90, lambda: "")
     with pytest.raises(FourminError) as caught:
         nodes.hub.start(job)
     assert caught.value.what == "node n2: another version of fourmin"

@@ -202,7 +202,7 @@ def test_a_node_s_part_in_this_process(job: Job, monkeypatch: pytest.MonkeyPatch
     threads = [threading.Thread(target=serve, args=(index,)) for index in range(2)]
     for thread in threads:
         thread.start()
-    hub.wait(20, lambda: "")
+    hub.wait(90, lambda: "")
     broken = replace(job, manifest=job.manifest.with_name("missing"))
     with pytest.raises(FourminError, match="fewer than 1 GPUs"):
         hub.start(
