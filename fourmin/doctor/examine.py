@@ -74,10 +74,12 @@ def examine_nodes(
     configuration = load_preset(preset).with_overrides({"nodes": nodes})
     configuration = configuration.resolved(usable_gpus(), keep_workers=True)
     starts = load_launcher(launcher, placement.surroundings(placement.site, say))
-    if starts is None:
-        raise FourminError(f"launcher {launcher} starts no nodes from here")
-    with closing(starts):
-        trials = starts.try_nodes(configuration)
+    trials = []
+    if starts is not None:
+        with closing(starts):
+            trials = starts.try_nodes(configuration)
+    if not trials:
+        raise FourminError(f"launcher {launcher} reaches no other nodes from here")
     odd = dict.fromkeys(one.name for one in trials)
     for name, what in told(trials):
         odd.pop(name, None)

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from fourmin.launch.timeouts import Timeouts
 from fourmin.launch.trial import TRIAL_VARIABLE
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.schedule import LearningRateSchedule
@@ -29,7 +30,6 @@ from fourmin.training.precision import Precision
 from fourmin.training.step import EagerStep
 
 WARMUP, STEPS = 3, 20
-IMPORTS_SECONDS = 1800.0
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         {"nodes": 1, "allreduce": "native", "tuning": (), "group_size": 0, "bn_span": 1}
     )
     set_backends(config.threads)
-    place = process_group.init_process_group(config.device, IMPORTS_SECONDS)
+    place = process_group.init_process_group(config.device, Timeouts.imports)
     model = build_model(
         config.model,
         num_classes=int(load_ruleset().benchmark(config.benchmark).dataset["classes"]),
