@@ -23,7 +23,7 @@ RUN = [
     sys.executable, "-m", "fourmin", "run", "--launcher", "slurm", "--nodes", "4",
     "--procs-per-node", "1", "--set", "device=cpu", "--practice", "--runs", "1",
     "--max-restarts", "0", "--timeout", "silence=10", "--timeout", "collective=20",
-    "--directive", "--no-requeue",
+    "--directive", "--no-requeue", "--set", "base_learning_rate=0.001", "--set", "max_epochs=400",
 ]  # fmt: skip
 SEEDS = range(20)
 PATIENCE = 150.0
@@ -67,8 +67,8 @@ FAULTS = (
     ),
     Fault("the command in the job is killed", COMMAND, signal.SIGKILL,
           r"Slurm job \d+ ended: FAILED", (2, 137), early=True),
-    Fault("the job is cancelled", "", 0, "ended: CANCELLED", (2, 130, 143), early=True),
-    Fault("a node is set down", "", 1, "ended: NODE_FAIL", (2, 130, 143)),
+    Fault("the job is cancelled", "", 0, "ended: CANCELLED", (2, 130, 137, 143), early=True),
+    Fault("a node is set down", "", 1, "ended: NODE_FAIL", (2, 130, 137, 143)),
     Fault("Ctrl-C", "", signal.SIGINT, r"Slurm job \d+ is cancelled", (130,), early=True),
 )  # fmt: skip
 
