@@ -74,7 +74,7 @@ def work() -> None:
     from fourmin.training.models import build_model
     from fourmin.training.optim.build import build_optimizer
     from fourmin.training.precision import Precision
-    from fourmin.training.step import EagerStep
+    from fourmin.training.step import EagerStep, HostUpdate
 
     def flat(model: torch.nn.Module) -> torch.Tensor:
         return torch.cat([p.detach().flatten() for p in model.parameters()])
@@ -100,10 +100,9 @@ def work() -> None:
         began = time.perf_counter()
         reducer = build_reducer(own, model.named_parameters(), place)
         precision = Precision("fp32", place.device, 1.0, 1)
-        step = EagerStep(
-            model, build_optimizer(model, own), reducer, precision,
-            LearningRateSchedule(own, 100), own.label_smoothing,
-        )  # fmt: skip
+        schedule, optimizer = LearningRateSchedule(own, 100), build_optimizer(model, own)
+        update = HostUpdate(optimizer, reducer.flat_buffers, precision, schedule)
+        step = EagerStep(model, update, reducer, precision, own.label_smoothing)
         images = torch.Generator().manual_seed(1000 + place.rank)
         times = []
         for number in range(STEPS):

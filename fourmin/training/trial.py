@@ -27,7 +27,7 @@ from fourmin.training.comm.build import build_reducer
 from fourmin.training.models import build_model
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.precision import Precision
-from fourmin.training.step import EagerStep
+from fourmin.training.step import EagerStep, HostUpdate
 
 WARMUP, STEPS = 3, 20
 
@@ -53,10 +53,9 @@ def main() -> None:
     precision = Precision(
         config.precision, place.device, config.loss_scale, config.loss_scale_growth_interval
     )
-    step = EagerStep(
-        model, build_optimizer(model, config), reducer, precision,
-        LearningRateSchedule(config, 1000), config.label_smoothing,
-    )  # fmt: skip
+    schedule, optimizer = LearningRateSchedule(config, 1000), build_optimizer(model, config)
+    update = HostUpdate(optimizer, reducer.flat_buffers, precision, schedule)
+    step = EagerStep(model, update, reducer, precision, config.label_smoothing)
     shape = (config.local_batch_size, 3, config.image_size, config.image_size)
     images = torch.zeros(shape, device=place.device).to(memory_format=torch.channels_last)
     labels = torch.zeros(config.local_batch_size, dtype=torch.int64, device=place.device)

@@ -257,8 +257,10 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
     monkeypatch.setattr(session.process_group, "destroy", lambda: told.note("left"))
     job: Any = SimpleNamespace(
         configuration=load_preset("digits"), ruleset="1.0", stage=None, restart=0,
-        dataset={"train_samples": 1437}, events_log=None,
+        dataset={"train_samples": 1437}, events_log=None, imports_seconds=7.0,
     )  # fmt: skip
+    timeouts: list[float] = []
+    monkeypatch.setattr(session, "set_timeout", timeouts.append)
     control: Any = SimpleNamespace(ask_to_start=lambda: told.note("the command records the start"))
     session.take_part(job, control)
     assert told.order == [
@@ -268,3 +270,5 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
         "and to here", "data_order_digest", "synced", "closed",
         "batches made ahead are thrown away", "left",
     ]  # fmt: skip
+    # Who imports may be late for longer than who trains.
+    assert timeouts == [load_preset("digits").collective_timeout_seconds]
