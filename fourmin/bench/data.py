@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -303,7 +304,12 @@ def _batches(
     With a cache of decoded images an epoch has filled it, as later ones of a run find it.
     """
     loader = open_data(
-        config, manifest=manifest, data_dir=data_dir, seed=SEED, device=torch.device(config.device)
+        config,
+        manifest=manifest,
+        data_dir=data_dir,
+        seed=SEED,
+        device=torch.device(config.device),
+        steps=sys.maxsize,
     )
     epochs = (loader.train_epoch(epoch) for epoch in itertools.count(1))
     if config.decoded_cache:

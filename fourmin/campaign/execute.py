@@ -12,13 +12,14 @@ import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import INTERRUPTED, NOT_CONVERGED, FourminError
 from fourmin.campaign.events import (
     CampaignOpened,
+    Note,
     Observer,
     RecordLogged,
     RunFinished,
@@ -30,6 +31,7 @@ from fourmin.campaign.restart import look_at
 from fourmin.campaign.watch import Failure, Watch
 from fourmin.launch import Launcher
 from fourmin.launch.job import Job
+from fourmin.launch.timeouts import Timeouts
 from fourmin.ledger.campaign import CHECKPOINTS_FOLDER, EVENTS_FILE, Campaign, RunState
 from fourmin.log import keys
 from fourmin.log.records import Record
@@ -48,6 +50,7 @@ class Materials:
     manifest: Path
     system: Mapping[str, Any]
     stage: Path | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
 
 
 def execute(
@@ -175,7 +178,9 @@ class _SlotRun:
         with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
             job = self._job(Path(scratch))
             job = dataclasses.replace(job, restart=restart, restart_epoch=epoch)
-            watch = Watch(job, self._start, self._record)
+            watch = Watch(
+                job, self._start, self._record, lambda text: self._observer.take(Note(text))
+            )
             failure = watch.until_the_end(self._launcher)
             self._stopped_ms = watch.stopped_ms
             return failure
@@ -211,6 +216,7 @@ class _SlotRun:
             control_socket=scratch / "control",
             scratch=scratch,
             stage=None if self._materials.stage is None else self._materials.stage.resolve(),
+            imports_seconds=self._materials.timeouts.imports,
         )
 
 

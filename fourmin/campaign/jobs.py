@@ -76,7 +76,9 @@ def inner_options(wanted: Wanted, placement: Placement, root: Path) -> tuple[str
         "--data-dir": placement.data_dir,
         "--stage": placement.stage,
     }
-    flags: list[str] = []
+    flags = placement.timeouts.options()
+    flags.append("--trial" if placement.trial else "--no-trial")
+    flags += ["--exclude-slow"] if placement.exclude_slow else []
     if isinstance(wanted, Existing):
         values |= {"--campaign": wanted.folder, "--base": wanted.base}
     else:

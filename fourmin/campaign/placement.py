@@ -10,6 +10,7 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.launch import Surroundings
 from fourmin.launch.site import Site
+from fourmin.launch.timeouts import Timeouts
 
 MAX_RESTARTS = 3
 """How often a command starts the workers of a run again when some of them fail."""
@@ -30,10 +31,14 @@ class Placement:
     address: str = ""
     runs_per_job: int | None = None
     max_restarts: int = MAX_RESTARTS
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    trial: bool = False
+    """Whether each node of several is tried alone first."""
+    exclude_slow: bool = False
 
     def surroundings(self, site: Site, say: Callable[[str], None]) -> Surroundings:
         """What a launcher may use. Raises FourminError for an address that is none."""
         host, _, port = self.address.partition(":")
         if port and not port.isdigit():
             raise FourminError(f"--address {self.address!r} is no HOST:PORT")
-        return Surroundings(site, say, host, int(port or 0))
+        return Surroundings(site, say, host, int(port or 0), self.timeouts)

@@ -63,6 +63,14 @@ class Prepared:
     """None where they are made when the campaign starts, or cannot be seen from here."""
     refused: tuple[FourminError, ...]
 
+    @property
+    def under_way(self) -> bool:
+        """Whether a run has started and has no outcome: its clock runs."""
+        if isinstance(self.wanted, New):
+            return False
+        slots = self.wanted.campaign.slots()
+        return any(slot.started and slot.status is None for slot in slots)
+
     def require(self) -> None:
         """Raise one FourminError that says all that is refused."""
         require(self.refused, self.configuration.preset)

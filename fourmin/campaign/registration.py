@@ -62,7 +62,10 @@ def opened(
         require([*against_going_on(campaign, system, data)], prepared.configuration.preset)
         if isinstance(prepared.wanted, Existing) and campaign.history.seeds is None:
             campaign.assign_registered_seeds(registered_beacon(campaign, prepared.wanted.base))
-        yield campaign, Materials(data.folder, data.path, system, placement.stage)
+        yield (
+            campaign,
+            Materials(data.folder, data.path, system, placement.stage, placement.timeouts),
+        )
 
 
 def register(request: Request, placement: Placement, signing_key: Path | None = None) -> Path:

@@ -58,14 +58,7 @@ class Data:
         return len(self.manifest.split("train"))
 
     def facts(self) -> dict[str, Any]:
-        """What campaign.json and the event log say of the data: counts and digests, no path."""
-        return {
-            "classes": len(self.manifest.class_names),
-            "train_samples": self.train_samples,
-            "eval_samples": len(self.manifest.split("val")),
-            "train_digest": self.manifest.digest("train"),
-            "eval_digest": self.manifest.digest("val"),
-        }
+        return self.manifest.facts()
 
 
 def missing(configuration: Configuration, place: Place) -> Iterator[FourminError]:

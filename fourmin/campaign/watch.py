@@ -11,6 +11,7 @@ from pathlib import Path
 from fourmin.launch import Launched, Launcher
 from fourmin.launch.control import ControlMessage
 from fourmin.launch.job import Job
+from fourmin.launch.timeouts import Waiting
 from fourmin.log.reader import read_log
 from fourmin.log.records import Record
 
@@ -39,13 +40,18 @@ class Watch:
 
     `on_ready` is called once, when rank 0 asks whether the clock may start, and answered when it
     returns; after a restart nobody asks. `on_record` is called for every record that the event
-    log gains.
+    log gains. `say` is told which workers are waited for.
     """
 
     def __init__(
-        self, job: Job, on_ready: Callable[[], None], on_record: Callable[[Record], None]
+        self,
+        job: Job,
+        on_ready: Callable[[], None],
+        on_record: Callable[[Record], None],
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._job = job
+        self._importing = _Importing(job.configuration.workers, say)
         self._on_ready = on_ready
         self._on_record = on_record
         self._tail = LogTail(job.events_log)
@@ -65,6 +71,7 @@ class Watch:
         try:
             while launched.exit_code() is None and time.monotonic() < self._deadline:
                 self._observe()
+                self._importing.look()
                 heard = self._listen(launched, POLL_SECONDS)
                 if self._silence.too_long() and not heard:
                     self._stuck = self._silence.told()
@@ -96,6 +103,7 @@ class Watch:
         except queue.Empty:
             return False
         self._workers.add(message.pid)
+        self._importing.heard(message)
         if message.kind == "ready" and not self._started:
             self._started = True
             self._on_ready()
@@ -146,6 +154,27 @@ class Watch:
                 _quoted(launched.output()).strip(),
             )
         return None
+
+
+class _Importing:
+    """Which workers have not said that they have imported what they need."""
+
+    def __init__(self, workers: int, say: Callable[[str], None]) -> None:
+        self._left = {rank: f"worker {rank}" for rank in range(workers)}
+        self._waiting = Waiting(say, workers, "workers to import the training stack")
+
+    def heard(self, message: ControlMessage) -> None:
+        if message.kind == "hello":
+            if message.node and message.rank in self._left:
+                self._left[message.rank] += f" on {message.node}"
+        elif message.kind == "imported":
+            self._left.pop(message.rank, None)
+        else:
+            self._left.clear()  # somebody is past it, or has failed
+
+    def look(self) -> None:
+        """Tell of them, now and then."""
+        self._waiting.look([*self._left.values()])
 
 
 class _Silence:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fourmin.base.errors import USAGE
+from fourmin.cli import options
 
 if TYPE_CHECKING:
     from fourmin.doctor.examine import Examination
@@ -21,19 +22,35 @@ def doctor(
     results_dir: Annotated[Path, typer.Option(help="Where campaigns would be written.")] = Path(
         "results"
     ),
+    nodes: Annotated[int, typer.Option(min=1, help="Try so many nodes too, each by itself.")] = 1,
+    launcher: Annotated[str, typer.Option(help="What reaches them: slurm or torchrun.")] = "slurm",
+    preset: Annotated[str, typer.Option(help="What they try.")] = "digits",
+    site: options.Site = None,
+    address: options.Address = "",
+    timeouts: options.TimeoutOptions = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
 ) -> None:
     """Say what this machine can run, what is missing, and what to do about it.
 
     Nothing is changed. Exit code 0: the main job (`fourmin run`) can run; 2: it cannot.
     """
+    import dataclasses
     import json
 
     from fourmin.base.text import printable
-    from fourmin.cli.output import stdout
-    from fourmin.doctor.examine import examine
+    from fourmin.campaign.placement import Placement
+    from fourmin.cli.output import stderr, stdout
+    from fourmin.doctor.examine import examine, examine_nodes
+    from fourmin.launch.site import load_site
+    from fourmin.launch.timeouts import Timeouts
 
     found = examine(results_dir, data_dir)
+    if nodes > 1:
+        place = Placement(
+            site=load_site(site), address=address, timeouts=Timeouts.parse(timeouts or ())[0]
+        )
+        others = examine_nodes(preset, nodes, launcher, place, stderr().print)
+        found = dataclasses.replace(found, checks=(*found.checks, *others))
     console = stdout()
     if as_json:
         console.print(json.dumps(found.to_json(), indent=2))

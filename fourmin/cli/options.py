@@ -35,6 +35,21 @@ Tuning = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="A table of `fourmin bench allreduce --output FILE`."),
 ]
+Site = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The cluster's settings; see docs/hpc.md.")
+]
+Address = Annotated[
+    str, typer.Option(metavar="HOST[:PORT]", help="Where other nodes reach this one (torchrun).")
+]
+TimeoutOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--timeout",
+        metavar="NAME=SECONDS",
+        help="How long is waited: join (nodes come), rejoin, look (nodes look at themselves), "
+        "imports, silence, end, or collective; see docs/hpc.md.",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one field of the configuration."),

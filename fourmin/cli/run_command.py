@@ -38,13 +38,8 @@ def run(
     launcher: Annotated[
         str, typer.Option(help="auto, local, torchrun, slurm or kubernetes.")
     ] = "auto",
-    address: Annotated[
-        str,
-        typer.Option(metavar="HOST[:PORT]", help="Where other nodes reach this one (torchrun)."),
-    ] = "",
-    site: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The cluster's settings; see docs/hpc.md.")
-    ] = None,
+    address: options.Address = "",
+    site: options.Site = None,
     partition: Annotated[str | None, typer.Option(help="Slurm's partition.")] = None,
     account: Annotated[str | None, typer.Option(help="Slurm's account.")] = None,
     time_limit: Annotated[
@@ -97,6 +92,22 @@ def run(
         int,
         typer.Option(min=0, help="How often a run whose workers failed goes on."),
     ] = 3,
+    timeouts: options.TimeoutOptions = None,
+    trial: Annotated[
+        bool | None,
+        typer.Option(
+            "--trial/--no-trial",
+            help="Try each of several nodes alone before anything is registered. [default: "
+            "unless --practice]",
+        ),
+    ] = None,
+    exclude_slow: Annotated[
+        bool,
+        typer.Option(
+            "--exclude-slow",
+            help="Leave out nodes that the trial finds more than 10% slower than the median.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
@@ -116,11 +127,15 @@ def run(
     from fourmin.campaign.events import Note, Observers
     from fourmin.campaign.placement import Placement
     from fourmin.campaign.prepare import prepare
-    from fourmin.campaign.request import Request, choose_campaign
+    from fourmin.campaign.request import Existing, Request, choose_campaign
     from fourmin.cli.display import choose_display
     from fourmin.cli.output import stdout
     from fourmin.launch.site import load_site
+    from fourmin.launch.timeouts import Timeouts
 
+    patience, collective = Timeouts.parse(timeouts or ())
+    if collective is not None:
+        settings = [*(settings or ()), f"collective_timeout_seconds={collective:g}"]
     request = Request(
         preset=preset,
         options={
@@ -146,6 +161,7 @@ def run(
     wanted = choose_campaign(
         request, resume=resume, registered=registered, base=base, campaign_file=campaign_file
     )
+    counts_never = wanted.campaign.plan.practice if isinstance(wanted, Existing) else practice
     placement = Placement(
         data_dir=data_dir,
         stage=stage,
@@ -161,6 +177,9 @@ def run(
         address=address,
         runs_per_job=runs_per_job,
         max_restarts=max_restarts,
+        timeouts=patience,
+        trial=exclude_slow or not counts_never if trial is None else trial,
+        exclude_slow=exclude_slow,
     )
     display = choose_display(as_json=json_lines, quiet=quiet)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -195,6 +214,7 @@ def _run(
     from fourmin.campaign.execute import execute
     from fourmin.campaign.jobs import run_in_jobs
     from fourmin.campaign.registration import opened
+    from fourmin.campaign.trial import try_nodes
     from fourmin.cli.output import stdout
 
     if prepared.submission is not None:
@@ -206,6 +226,13 @@ def _run(
         return left
     assert prepared.launcher is not None
     placement = prepared.placement
+    if placement.trial and not prepared.under_way:
+        try_nodes(
+            prepared.launcher,
+            prepared.configuration,
+            lambda text: display.take(Note(text)),
+            exclude_slow=placement.exclude_slow,
+        )
     with opened(prepared, campaign_file) as (campaign, materials), display:
         summary = execute(
             campaign,

@@ -16,15 +16,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import write_durably
+from fourmin.datasets.columns import Columns, Split
 
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "fourmin-manifest.tsv"
@@ -33,7 +32,8 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 """Names of images end so, in lower or upper case."""
 
 _MAX_HEADER = 4 << 20
-_BLOCK = 4 << 20
+_BLOCK = 256 << 10
+_LONGEST_LINE = 64 << 10
 _ROW = re.compile(
     rb"(?m)^(train|val)\t(0|[1-9][0-9]{0,5})\t"
     rb"(([^\t\n\r\0/]+/[^\t\n\r\0/]+\.(?i:jpe?g|png))\t([1-9][0-9]{0,11})\t([0-9a-f]{64}))"
@@ -54,36 +54,13 @@ class ImageRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Split:
-    """One split, in sample-index order; every sequence has one item an image.
-
-    `paths` are relative to the split's folder; `labels` index the manifest's `class_names`;
-    `sizes` are bytes; `widths` and `heights` pixels; `hashes` the raw SHA-256 of all files,
-    32 bytes each. The arrays can be viewed by numpy without a copy.
-    """
-
-    name: str
-    paths: Sequence[str]
-    labels: array[int]
-    sizes: array[int]
-    widths: array[int]
-    heights: array[int]
-    hashes: bytes
-    digest: str
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def sha256(self, index: int) -> str:
-        return self.hashes[32 * index : 32 * index + 32].hex()
-
-
-@dataclass(frozen=True)
 class Manifest:
     """A tree's class names, sorted, and its two splits."""
 
     class_names: tuple[str, ...]
     splits: Mapping[str, Split]
+    header: bytes = field(default=b"", compare=False, repr=False)
+    """The first line as it was read; it holds a digest of all rows."""
 
     def split(self, name: str) -> Split:
         """The split called `train` or `val`."""
@@ -91,6 +68,16 @@ class Manifest:
 
     def digest(self, name: str) -> str:
         return self.splits[name].digest
+
+    def facts(self) -> dict[str, Any]:
+        """What campaign.json and the event log say of the data: counts and digests, no path."""
+        return {
+            "classes": len(self.class_names),
+            "train_samples": len(self.splits["train"]),
+            "eval_samples": len(self.splits["val"]),
+            "train_digest": self.digest("train"),
+            "eval_digest": self.digest("val"),
+        }
 
     @classmethod
     def from_rows(cls, rows: Iterable[ImageRow]) -> Manifest:
@@ -139,24 +126,46 @@ class Manifest:
     def load(cls, path: Path) -> Manifest:
         """Read a manifest and recompute every digest in it.
 
-        Raises FourminError, naming the file, the reason and the next step, for any fault.
+        A process that reads the same rows again gets what it read last. Raises FourminError,
+        naming the file, the reason and the next step, for any fault.
         """
         try:
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                return _read(file)
         except OSError as error:
             raise FourminError(
                 f"cannot read the manifest {path}",
                 error.strerror or str(error),
                 f"write it once with: fourmin data check {path.parent}",
             ) from error
-        try:
-            return _parse(data)
         except ValueError as error:
             raise FourminError(
                 f"the manifest {path} is not valid",
                 str(error),
                 f"write it again with: fourmin data check {path.parent}",
             ) from error
+
+
+_LAST: dict[bytes, Manifest] = {}
+"""What this process read last, by its header: a campaign reads the same for each of its runs."""
+
+
+def remember(manifest: Manifest) -> None:
+    """Have `Manifest.load` give this one for a file whose rows have the digest in its header."""
+    _LAST.clear()
+    _LAST[manifest.header] = manifest
+
+
+def header_digest(path: Path) -> str | None:
+    """SHA-256 of the first line of a manifest, or None where it cannot be read.
+
+    It is what `Manifest.header` has where `Manifest.load` has found the rows to be those of it.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.sha256(file.readline(_MAX_HEADER + 1)).hexdigest()
+    except OSError:
+        return None
 
 
 def is_image_name(name: str) -> bool:
@@ -185,22 +194,18 @@ def _make_split(name: str, rows: list[ImageRow], label_of: Mapping[str, int]) ->
         fault = name_fault(folder) or name_fault(file)
         if fault or folder in ("", ".", "..") or not is_image_name(file):
             raise ValueError(f"{row.path!r} cannot be in a manifest: {fault or 'not class/image'}")
-    paths = [row.path for row in rows]
-    if len(set(paths)) != len(paths):
+    if len({row.path for row in rows}) != len(rows):
         raise ValueError(f"a path of {name} comes twice")
-    digest = hashlib.sha256()
+    columns = Columns(name)
     for row in rows:
-        digest.update(f"{row.path}\t{row.size}\t{row.sha256.hex()}\n".encode())
-    return Split(
-        name=name,
-        paths=paths,
-        labels=array("q", (label_of[path.split("/", 1)[0]] for path in paths)),
-        sizes=array("q", (row.size for row in rows)),
-        widths=array("q", (row.width for row in rows)),
-        heights=array("q", (row.height for row in rows)),
-        hashes=b"".join(row.sha256 for row in rows),
-        digest=digest.hexdigest(),
-    )
+        columns.labels.append(label_of[row.path.split("/", 1)[0]])
+        columns.sizes.append(row.size)
+        columns.widths.append(row.width)
+        columns.heights.append(row.height)
+        columns.hashes += row.sha256
+        columns.digest.update(f"{row.path}\t{row.size}\t{row.sha256.hex()}\n".encode())
+    columns.add_paths([_utf8(row.path) for row in rows])
+    return columns.split()
 
 
 def _split_lines(split: Split) -> bytes:
@@ -257,29 +262,46 @@ def _parse_header(line: bytes) -> dict[str, Any]:
     return header
 
 
-def _parse(data: bytes) -> Manifest:
-    line, newline, body = data.partition(b"\n")
-    if not newline:
+def _read(file: BinaryIO) -> Manifest:
+    line = file.readline(_MAX_HEADER + 1)
+    if not line.endswith(b"\n") and len(line) <= _MAX_HEADER:
         raise ValueError("it has no line after the header" if line else "it is empty")
     header = _parse_header(line)
-    if header.get("rows_sha256") != hashlib.sha256(body).hexdigest():
+    rows_at, digest = file.tell(), hashlib.sha256()
+    while block := file.read(_BLOCK):
+        digest.update(block)
+    if header.get("rows_sha256") != digest.hexdigest():
         raise ValueError("its rows have changed since it was written, or it was cut short")
-    if body and not body.endswith(b"\n"):
-        raise ValueError("its last line is not complete")
+    manifest = _LAST.get(line)
+    if manifest is None:
+        file.seek(rows_at)
+        manifest = _parse(line, header, file)
+        remember(manifest)
+    return manifest
+
+
+def _parse(line: bytes, header: Mapping[str, Any], file: BinaryIO) -> Manifest:
+    digest = hashlib.sha256()
     class_names = tuple(header["classes"])
-    columns = {name: _Columns(name, class_names) for name in SPLITS}
+    prefixes = [_utf8(f"{folder}/") for folder in class_names]
+    columns = {name: Columns(name) for name in SPLITS}
     line_number = 2
-    for block in _blocks(body):
+    for block in _blocks(file):
+        digest.update(block)
+        if not block.endswith(b"\n"):
+            raise ValueError("its last line is not complete, or a line is too long")
         fields = _ROW.findall(block)
         if len(fields) != block.count(b"\n"):
             # Every match is one whole line, so a smaller number means a line that does not match.
             raise ValueError(f"line {line_number + _bad_line(block)} is not a row of a manifest")
         train = sum(row[0] == b"train" for row in fields)
-        if any(row[0] != b"val" for row in fields[train:]) or (train and columns["val"].paths):
+        if any(row[0] != b"val" for row in fields[train:]) or (train and columns["val"].labels):
             raise ValueError("rows of val stand before rows of train")
-        columns["train"].extend(fields[:train])
-        columns["val"].extend(fields[train:])
+        columns["train"].extend(fields[:train], prefixes)
+        columns["val"].extend(fields[train:], prefixes)
         line_number += len(fields)
+    if header["rows_sha256"] != digest.hexdigest():
+        raise ValueError("it was changed while it was read")
     splits = {}
     for name in SPLITS:
         split = columns[name].split()
@@ -294,70 +316,15 @@ def _parse(data: bytes) -> Manifest:
         if set(split.labels) != set(range(len(class_names))):
             raise ValueError(f"a class has no image in {name}")
         splits[name] = split
-    return Manifest(class_names, splits)
+    return Manifest(class_names, splits, line)
 
 
-def _blocks(body: bytes) -> Iterator[bytes]:
-    """Whole lines, some megabytes at a time: the fields of a million rows take gigabytes."""
-    start = 0
-    while start < len(body):
-        end = body.find(b"\n", start + _BLOCK) + 1 or len(body)
-        yield body[start:end]
-        start = end
+def _blocks(file: BinaryIO) -> Iterator[bytes]:
+    """Whole lines, some at a time: the fields of a million rows take gigabytes."""
+    while block := file.read(_BLOCK):
+        yield block + file.readline(_LONGEST_LINE) if block[-1:] != b"\n" else block
 
 
 def _bad_line(block: bytes) -> int:
     lines = block.split(b"\n")
     return next(number for number, line in enumerate(lines) if not _ROW.fullmatch(line))
-
-
-class _Columns:
-    """The rows of one split, as they are read."""
-
-    def __init__(self, name: str, class_names: Sequence[str]) -> None:
-        self.paths: list[str] = []
-        self._name = name
-        self._prefixes = [f"{folder}/" for folder in class_names]
-        self._numbers = {field: array("q") for field in ("label", "size", "width", "height")}
-        self._hashes = bytearray()
-        self._digest = hashlib.sha256()
-        self._last = b""
-
-    def extend(self, rows: list[tuple[bytes, ...]]) -> None:
-        """Add rows, the groups of `_ROW`. Raises ValueError."""
-        if not rows:
-            return
-        _, labels, digested, raw_paths, sizes, hashes, widths, heights = zip(*rows, strict=True)
-        if any(not first < second for first, second in pairwise((self._last, *raw_paths))):
-            raise ValueError(f"the paths of {self._name} are not sorted, or one comes twice")
-        self._last = raw_paths[-1]
-        try:
-            paths = b"\n".join(raw_paths).decode().split("\n")
-        except UnicodeDecodeError:
-            raise ValueError(f"a path of {self._name} is not UTF-8 text") from None
-        for path, label in zip(paths, map(int, labels), strict=True):
-            if label >= len(self._prefixes):
-                raise ValueError(f"a class index of {self._name} is beyond the class names")
-            if not path.startswith(self._prefixes[label]):
-                raise ValueError(
-                    f"{self._name}/{path} does not lie in the folder of its class {label}"
-                )
-        self.paths += paths
-        for field, column in zip(
-            self._numbers.values(), (labels, sizes, widths, heights), strict=True
-        ):
-            field.extend(map(int, column))
-        self._hashes += bytes.fromhex(b"".join(hashes).decode())
-        self._digest.update(b"\n".join(digested) + b"\n")
-
-    def split(self) -> Split:
-        return Split(
-            name=self._name,
-            paths=self.paths,
-            labels=self._numbers["label"],
-            sizes=self._numbers["size"],
-            widths=self._numbers["width"],
-            heights=self._numbers["height"],
-            hashes=bytes(self._hashes),
-            digest=self._digest.hexdigest(),
-        )

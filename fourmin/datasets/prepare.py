@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder, sync_folder, write_durably
 from fourmin.datasets.cache import replace_folder
+from fourmin.datasets.columns import Split
 from fourmin.datasets.fashion_mnist import write_tree
-from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest, Split
+from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
 from fourmin.datasets.pool import Progress, spread
 from fourmin.datasets.shards import (
     END,

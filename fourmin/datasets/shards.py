@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 from fourmin.base.canonical import loads_strict
 from fourmin.base.errors import FourminError
 from fourmin.base.files import write_durably
-from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest, Split
+from fourmin.datasets.columns import Split
+from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
 
 SCHEMA_VERSION = 1
 INDEX_NAME = "fourmin-shards.txt"

@@ -54,11 +54,10 @@ def _prefix(campaign: str) -> str:
     return f"fourmin-{campaign[:16]}-run-"
 
 
-def copy_dataset(source: Path, dest: Path, threads: int) -> Copied:
-    """Copy the images that the manifest in `source` lists, in `threads` threads, and what
+def copy_dataset(source: Path, manifest: Manifest, dest: Path, threads: int) -> Copied:
+    """Copy the images that `manifest`, that of `source`, lists, in `threads` threads, and what
     describes them. `dest` must not exist. Raises FourminError.
     """
-    manifest = Manifest.load(source / MANIFEST_NAME)
     names = [MANIFEST_NAME]
     if holds_shards(source):
         names += [INDEX_NAME, *(s.name for s in ShardIndex.load(source, manifest).shards)]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fourmin.base.errors import FourminError
+from fourmin.campaign.placement import Placement
+from fourmin.campaign.trial import told
 from fourmin.doctor import machine, software
-from fourmin.doctor.check import MISSING, Check
+from fourmin.doctor.check import MISSING, OK, WARNING, Check
 from fourmin.doctor.presets import PresetCheck, check_presets
+from fourmin.launch import load_launcher
+from fourmin.launch.timeouts import shortened
 from fourmin.recipe.presets import DEFAULT, load_preset
+from fourmin.system.hardware import usable_gpus
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,7 @@ def examine(results_dir: Path, data_dir: Path | None) -> Examination:
         *software.python(),
         *machine.processors(),
         *machine.memory(workers),
+        *machine.limits(workers),
         *machine.gpus(),
         *machine.clock(),
         *machine.results_folder(results_dir),
@@ -53,3 +62,28 @@ def examine(results_dir: Path, data_dir: Path | None) -> Examination:
     probe = probing.result()
     found[1:1] = [*software.training_stack(probe), *software.cuda(probe)]
     return Examination(tuple(found), presets)
+
+
+def examine_nodes(
+    preset: str, nodes: int, launcher: str, placement: Placement, say: Callable[[str], None]
+) -> Iterator[Check]:
+    """Try each of several nodes by itself, as `fourmin run` does before it registers anything.
+
+    Raises FourminError where the launcher has no nodes, or one does not come.
+    """
+    configuration = load_preset(preset).with_overrides({"nodes": nodes})
+    configuration = configuration.resolved(usable_gpus(), keep_workers=True)
+    starts = load_launcher(launcher, placement.surroundings(placement.site, say))
+    trials = []
+    if starts is not None:
+        with closing(starts):
+            trials = starts.try_nodes(configuration)
+    if not trials:
+        raise FourminError(f"launcher {launcher} reaches no other nodes from here")
+    odd = dict.fromkeys(one.name for one in trials)
+    for name, what in told(trials):
+        odd.pop(name, None)
+        yield Check(f"node {name}", WARNING, what, "put it right, or leave the node out")
+    if odd:
+        message = f"{len(odd)} of {len(trials)} have nothing odd: {shortened([*odd])}"
+        yield Check("nodes", OK, message)

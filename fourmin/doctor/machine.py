@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,13 +19,12 @@ from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder, user_folder
 from fourmin.doctor.check import MISSING, OK, WARNING, Check
 from fourmin.ledger.lock import UNSUPPORTED
+from fourmin.system.fitness import few_descriptors, small_shared_memory, unresolved
 from fourmin.system.hardware import accelerators, busy_gpus, memory_gib, processor, usable_gpus
 
 WORKER_GIB = 1.0
 """Memory of one worker of `digits` (0.77 GiB measured), rounded up; ResNet-50 takes more."""
 LEAST_DISK_GIB = 1.0
-SHARED_MEMORY_GIB = 1.0
-"""NCCL and the loaders of several GPUs exchange data by /dev/shm."""
 BUSY_SHARE = 0.5
 """Share of the processors that others may keep busy before a time to train is not worth much."""
 _FIRST_YEAR_SECONDS = 1_704_067_200.0  # 2024 began; a clock before it was never set
@@ -70,11 +70,17 @@ def memory(workers: int) -> Iterator[Check]:
             yield Check("memory", WARNING, message, "--procs-per-node 1, or end what else runs")
             return
     yield Check("memory", OK, message)
-    if usable_gpus() > 1:
-        shared = shutil.disk_usage("/dev/shm").free / 2**30
-        if shared < SHARED_MEMORY_GIB:
-            message = f"/dev/shm has {shared:.2f} GiB: NCCL may fail on several GPUs"
-            yield Check("shared memory", WARNING, message, "a container with --shm-size=8g")
+    if problem := small_shared_memory(usable_gpus()):
+        yield Check("shared memory", WARNING, problem, "a container with --shm-size=8g")
+
+
+def limits(workers: int) -> Iterator[Check]:
+    """How many files a process may open, and whether this host knows itself."""
+    if problem := few_descriptors(workers):
+        yield Check("open files", WARNING, problem, "ulimit -n 65536, or the site's limits.conf")
+    for name in unresolved([socket.gethostname()]):
+        message = f"this host's own name, {name}, does not resolve: gloo finds no address by it"
+        yield Check("host name", WARNING, message, "a line in /etc/hosts, or GLOO_SOCKET_IFNAME")
 
 
 def gpus() -> Iterator[Check]:

@@ -15,6 +15,7 @@ from typing import Any
 from fourmin import __version__
 from fourmin.doctor.check import MISSING, OK, WARNING, Check
 from fourmin.launch.registry import LAUNCHERS
+from fourmin.system.fitness import bad_nccl
 from fourmin.system.hardware import driver_version, usable_gpus
 from fourmin.system.software import installed_version
 
@@ -141,7 +142,9 @@ def cuda(probe: StackProbe | None) -> Iterator[Check]:
         yield Check("driver", OK, message)
     if not facts:
         return
-    if facts["nccl"]:
+    if known := bad_nccl(facts["nccl"] or "", platform.machine()):
+        yield Check("nccl", WARNING, known, "another build of torch, or NCCL beside it")
+    elif facts["nccl"]:
         yield Check("nccl", OK, f"NCCL {facts['nccl']}")
     else:
         message = "torch was built without NCCL: several GPUs cannot work together"

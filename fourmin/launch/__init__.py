@@ -21,6 +21,8 @@ from fourmin.launch.job import Job
 from fourmin.launch.registry import LAUNCHERS, imported, kind_of
 from fourmin.launch.site import Site
 from fourmin.launch.submit import JobState
+from fourmin.launch.timeouts import Timeouts
+from fourmin.launch.trial import Trial
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.survey import Survey
 
@@ -55,6 +57,15 @@ class Launcher(Protocol):
 
         Raises FourminError where so many nodes cannot be had, or none answers.
         """
+
+    def try_nodes(self, configuration: Configuration) -> list[Trial]:
+        """How each node that there is for the runs does by itself; [] where that is one.
+
+        Raises FourminError where a node does not come or cannot be tried.
+        """
+
+    def leave_out(self, names: Sequence[str]) -> None:
+        """Start no workers on these nodes; as many as a run needs are left."""
 
     def start(self, job: Job) -> Launched:
         """Start all workers of `job`. Raises FourminError where a node is not fit for it."""
@@ -117,6 +128,7 @@ class Surroundings:
     """Where other nodes reach this host, with the launcher torchrun; '' to find out."""
     port: int = 0
     """The TCP port there; 0: any that is free."""
+    timeouts: Timeouts = field(default_factory=Timeouts)
 
 
 def load_launcher(name: str, surroundings: Surroundings | None = None) -> Launcher | None:

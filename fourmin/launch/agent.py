@@ -66,23 +66,29 @@ def start_agent(command: Sequence[str], job: Job, variables: Mapping[str, str]) 
     `variables` are added to the environment.
     """
     job.write()
-    environment = {
-        **agent_environment(job.configuration.threads, job.scratch),
-        JOB_VARIABLE: str(job.path),
-        "PYTHONUNBUFFERED": "1",
-        **variables,
-    }
-    output = tempfile.TemporaryFile(dir=job.scratch)  # noqa: SIM115 - it lives with the agent
+    variables = {JOB_VARIABLE: str(job.path), **variables}
+    return spawn_agent(command, job.configuration.threads, job.scratch, variables, job.path)
+
+
+def spawn_agent(
+    command: Sequence[str],
+    threads: int,
+    scratch: Path,
+    variables: Mapping[str, str],
+    job: Path | None = None,
+) -> Agent:
+    """Start an agent whose workers have `threads` each; its files lie in `scratch`."""
+    output = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - it lives with the agent
     process = subprocess.Popen(
         command,
-        env=environment,
+        env={**agent_environment(threads, scratch), "PYTHONUNBUFFERED": "1", **variables},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
         # Ctrl-C goes to the command alone, which then ends the workers in order.
         start_new_session=True,
     )
-    return Agent(process, output, job.path)
+    return Agent(process, output, job)
 
 
 class Agent:
@@ -97,6 +103,10 @@ class Agent:
     def exit_code(self) -> int | None:
         """The agent's exit code, or None while it runs."""
         return self._process.poll()
+
+    def wait(self) -> int:
+        """Its exit code, once it has ended."""
+        return self._process.wait()
 
     def kill(self, workers: Iterable[int]) -> None:
         """Kill the agent and everything below it, and `workers` that it may have left behind.

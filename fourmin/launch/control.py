@@ -31,8 +31,8 @@ ORPHANED = 75
 
 @dataclass(frozen=True)
 class ControlMessage:
-    """What a worker said. `kind`: hello, ready, progress, stopped, failed, finished, or lost when
-    it hung up. `received_ms` is when the command heard it, by its own clock.
+    """What a worker said. `kind`: hello, imported, ready, progress, stopped, failed, finished, or
+    lost when it hung up. `received_ms` is when the command heard it, by its own clock.
 
     `node` names the worker's node where there are several; with the kind `node-lost` it is the
     node itself that has gone, and the rank is -1.
@@ -173,6 +173,10 @@ class ControlClient:
             ) from None
         self._send("hello")
         threading.Thread(target=self._watch, name="fourmin-watch", daemon=True).start()
+
+    def imported(self) -> None:
+        """Say that all is imported, and the others are joined next."""
+        self._send("imported")
 
     def ask_to_start(self) -> None:
         """Say that this worker is ready, and wait until the run's start is in the ledger."""

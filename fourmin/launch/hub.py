@@ -12,76 +12,40 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.launch import network, preflight
-from fourmin.launch.control import ControlMessage, accept_all
+from fourmin.launch.control import accept_all
 from fourmin.launch.job import Job
+from fourmin.launch.nodes import Node, NodesRun
+from fourmin.launch.timeouts import PING_SECONDS, Timeouts, Waiting, shortened
+from fourmin.launch.trial import Trial
 from fourmin.launch.wire import RefusedError, Wire, welcome
+from fourmin.recipe.configuration import Configuration
 
-PING_SECONDS = 1.0
-SILENCE_SECONDS = 20.0
-"""A node that has not answered for so long is taken for lost."""
-REPLY_SECONDS = 120.0
-"""How long a node may take to look at itself: the manifest of a large dataset is read."""
-KILL_SECONDS = 10.0
-CLOCK_SAMPLES = 8
-
-
-@dataclass(frozen=True)
-class Clock:
-    """A node's clock against the command's, from the answer that was the fastest (ms)."""
-
-    offset_ms: float
-    uncertainty_ms: float
-
-
-class Node:
-    """One node that has joined."""
-
-    def __init__(self, index: int, name: str, wire: Wire) -> None:
-        self.index = index
-        self.name = name
-        self.wire = wire
-        self.replies: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
-        self.run: NodesRun | None = None
-        self.heard = time.monotonic()
-        self.lost = ""
-        self._clocks: list[Clock] = []
-
-    @property
-    def clock(self) -> Clock:
-        return min(self._clocks, key=lambda c: c.uncertainty_ms, default=Clock(0.0, 0.0))
-
-    def ping(self) -> None:
-        """Ask for an answer; the reader takes it."""
-        try:
-            self.wire.send("ping", sent_ns=time.time_ns())
-        except OSError:
-            pass  # the reader notices
-
-    def take_pong(self, message: Mapping[str, Any]) -> None:
-        """The answer to a ping: both clocks, read at nearly the same time."""
-        now, sent = time.time_ns(), int(message["sent_ns"])
-        middle = (now + sent) / 2
-        self._clocks.append(Clock((message["now_ns"] - middle) / 1e6, (now - sent) / 2e6))
-        del self._clocks[:-CLOCK_SAMPLES]
-
-    def clock_is_known(self) -> bool:
-        """Whether there are as many answers as are kept."""
-        return len(self._clocks) == CLOCK_SAMPLES
+_BACKLOG = 4096  # all nodes may come at once
 
 
 class Hub:
-    """Where the nodes of a command meet. `names`: those that are expected, where known."""
+    """Where the nodes of a command meet. `names`: those that are expected, where known.
+
+    `say` is told whom it waits for.
+    """
 
     def __init__(
-        self, nodes: int, names: tuple[str, ...] = (), port: int = 0, token: str = ""
+        self,
+        nodes: int,
+        names: tuple[str, ...] = (),
+        port: int = 0,
+        token: str = "",
+        timeouts: Timeouts | None = None,
+        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.token = token or secrets.token_hex(16)
+        self._timeouts = timeouts or Timeouts()
+        self._say = say
         self._wanted = nodes
         self._names = names
         self._nodes: dict[int, Node] = {}
@@ -100,11 +64,13 @@ class Hub:
         gives a reason.
         """
         deadline = time.monotonic() + seconds
+        waiting = Waiting(self._say, self._wanted, "nodes")
         with self._changed:
             while len(self._present()) < self._wanted:
                 reason = ended_early()
                 if reason or time.monotonic() > deadline:
                     raise self._missing(reason or f"no answer within {seconds:.0f} s")
+                waiting.look(self._absent())
                 self._changed.wait(0.2)
 
     def start(self, job: Job) -> NodesRun:
@@ -113,16 +79,9 @@ class Hub:
         Raises FourminError that names the node which is not fit.
         """
         nodes = self._present()
-        for node in nodes:
-            try:
-                node.wire.send("prepare", job=job.to_json())
-            except OSError:
-                raise _gone(node) from None
-        facts = [(node, self._reply(node, "facts")) for node in nodes]
-        while not all(node.clock_is_known() or node.lost for node in nodes):
-            for node in nodes:
-                node.ping()
-            time.sleep(0.02)
+        _ask(nodes, "prepare", job=job.to_json())
+        facts = self._replies(nodes, "facts", "look at themselves", self._timeouts.look)
+        _know_clocks(nodes)
         told = [
             preflight.NodeFacts(
                 f"node {node.name}", said["facts"], node.clock.offset_ms, node.clock.uncertainty_ms
@@ -130,7 +89,7 @@ class Hub:
             for node, said in facts
         ]
         preflight.compare(job, told)
-        run = NodesRun(nodes, job)
+        run = NodesRun(nodes, job, self._timeouts.end)
         clocks = {
             "offset_ms": [round(node.clock_offset_ms, 3) for node in told],
             "uncertainty_ms": [round(node.clock_uncertainty_ms, 3) for node in told],
@@ -138,17 +97,34 @@ class Hub:
         master = _meeting_address(nodes)
         for node in nodes:
             node.run = run
-            node.wire.send(
-                "start",
-                clocks=clocks,
-                place=[
-                    f"--nnodes={len(nodes)}",
-                    f"--node-rank={node.index}",
-                    f"--master-addr={master}",
-                    f"--master-port={facts[0][1]['port']}",
-                ],
-            )
+            place = [
+                f"--nnodes={len(nodes)}",
+                f"--node-rank={node.index}",
+                f"--master-addr={master}",
+                f"--master-port={facts[0][1]['port']}",
+            ]
+            try:
+                node.wire.send("start", clocks=clocks, place=place)
+            except OSError:
+                node.lost = node.lost or "is gone"
+            if node.lost:  # perhaps before the run was known to its reader
+                run.node_lost(node)
         return run
+
+    def try_nodes(self, configuration: Configuration) -> list[Trial]:
+        """Have every node look at itself and measure itself.
+
+        Raises FourminError that names the first that cannot.
+        """
+        nodes, names = self._present(), [socket.gethostname()]
+        _ask(nodes, "try", configuration=configuration.to_json(), names=names)
+        patience = self._timeouts.look + self._timeouts.imports
+        said = self._replies(nodes, "tried", "measure themselves", patience)
+        _know_clocks(nodes)
+        return [
+            Trial.of(node.name, answer, node.clock.offset_ms, node.clock.uncertainty_ms)
+            for node, answer in said
+        ]
 
     def close(self) -> None:
         """Tell all nodes that no run follows, and hang up."""
@@ -168,18 +144,31 @@ class Hub:
     def _present(self) -> list[Node]:
         return [self._nodes[index] for index in sorted(self._nodes) if not self._nodes[index].lost]
 
-    def _reply(self, node: Node, kind: str) -> Mapping[str, Any]:
-        try:
-            message = node.replies.get(timeout=REPLY_SECONDS)
-        except queue.Empty:
-            message = None
-        if message is None:
-            raise _gone(node)
-        if message["kind"] != kind:
-            raise FourminError(
-                f"node {node.name} is not fit for the run", str(message.get("summary", ""))
-            )
-        return message
+    def _replies(
+        self, nodes: list[Node], kind: str, doing: str, seconds: float
+    ) -> list[tuple[Node, Mapping[str, Any]]]:
+        """What each node answers. Raises FourminError for the first that cannot or does not."""
+        said: dict[int, Mapping[str, Any]] = {}
+        deadline = time.monotonic() + seconds
+        waiting = Waiting(self._say, len(nodes), f"nodes to {doing}")
+        while late := [node for node in nodes if node.index not in said]:
+            waiting.look([node.name for node in late])
+            for node in late:
+                try:
+                    # One moment for all of them, so that the first that is unfit is told.
+                    message = node.replies.get(timeout=0.2 / len(late))
+                except queue.Empty:
+                    if node.lost or time.monotonic() > deadline:
+                        raise _gone(node, seconds) from None
+                    continue
+                if message is None:
+                    raise _gone(node, seconds)
+                if message["kind"] != kind:
+                    raise FourminError(
+                        f"node {node.name} is not fit for the run", str(message.get("summary", ""))
+                    )
+                said[node.index] = message
+        return [(node, said[node.index]) for node in nodes]
 
     def _accept(self) -> None:
         accept_all(self._socket, self._serve)
@@ -225,7 +214,7 @@ class Hub:
     def _take(node: Node, message: Mapping[str, Any]) -> None:
         if message["kind"] == "pong":
             node.take_pong(message)
-        elif message["kind"] in ("facts", "unfit"):
+        elif message["kind"] in ("facts", "tried", "unfit"):
             node.replies.put(message)
         elif node.run is not None:
             node.run.take(node, message)
@@ -235,97 +224,47 @@ class Hub:
             for node in list(self._nodes.values()):
                 if node.lost:
                     continue
-                if time.monotonic() - node.heard > SILENCE_SECONDS:
-                    node.lost = f"has not answered for {SILENCE_SECONDS:.0f} s"
+                if time.monotonic() - node.heard > self._timeouts.silence:
+                    node.lost = f"has not answered for {self._timeouts.silence:.0f} s"
                     node.wire.close()
                 else:
                     node.ping()
             time.sleep(PING_SECONDS)
 
     def _missing(self, reason: str) -> FourminError:
-        here = {node.name for node in self._present()}
-        absent = [name for name in self._names if name not in here]
-        absent = absent or [node.name for node in self.lost()]
-        names = f": {', '.join(absent[:12])}" if absent else ""
+        here, absent = sorted(node.name for node in self._present()), self._absent()
         return FourminError(
-            f"{self._wanted - len(self._present())} of {self._wanted} nodes did not answer{names}",
-            f"answered: {', '.join(sorted(here)[:12]) or 'none'}; {reason}",
+            f"{len(absent)} of {self._wanted} nodes did not answer: {shortened(absent)}",
+            f"answered: {shortened(here) or 'none'}; {reason}",
             f"every node must reach this host on TCP port {self.port}, and have this fourmin",
         )
 
+    def _absent(self) -> list[str]:
+        """What the nodes are called that are not here: by name, or by their place."""
+        here = {node.index: node.name for node in self._present()}
+        if self._names:
+            return [name for name in self._names if name not in here.values()]
+        gone = {node.index: node.name for node in self.lost()}
+        return [gone.get(i, f"place {i}") for i in range(self._wanted) if i not in here]
 
-class NodesRun:
-    """The workers of one run on all nodes."""
 
-    def __init__(self, nodes: list[Node], job: Job) -> None:
-        self.messages: queue.Queue[ControlMessage] = queue.Queue()
-        self._nodes = nodes
-        self._per_node = job.configuration.procs_per_node
-        self._codes: dict[int, int] = {}
-        self._outputs: dict[int, str] = {}
-        self._changed = threading.Condition()
+def _ask(nodes: list[Node], kind: str, **data: Any) -> None:
+    """Send all nodes a question. Raises FourminError where one is gone."""
+    for node in nodes:
+        while not node.replies.empty():  # to a question that was given up
+            node.replies.get_nowait()
+        try:
+            node.wire.send(kind, **data)
+        except OSError:
+            raise _gone(node, 0) from None
 
-    def go(self, rank: int) -> None:
-        self._nodes[rank // self._per_node].wire.send("go", rank=rank)
 
-    def exit_code(self) -> int | None:
-        """None while an agent runs, else the first exit code that is not 0."""
-        if len(self._codes) < len(self._nodes):
-            return None
-        return next((code for code in self._codes.values() if code), 0)
-
-    def kill(self, workers: Iterable[int]) -> None:
-        """End every worker of the run on every node, and wait until it is so."""
-        for node in self._nodes:
-            try:
-                node.wire.send("kill")
-            except OSError:
-                continue  # it has gone, and its reader says so
-        with self._changed:
-            self._changed.wait_for(
-                lambda: all(n.lost or n.index in self._outputs for n in self._nodes), KILL_SECONDS
-            )
-        for node in self._nodes:
-            node.run = None
-
-    def output(self) -> str:
-        """What the nodes printed, each line with the node's name; the failed ones last."""
-        order = sorted(self._outputs, key=lambda index: self._codes.get(index) not in (0, None))
-        return "\n".join(
-            f"[{self._nodes[index].name}] {line}"
-            for index in order
-            for line in self._outputs[index].splitlines()
-        )
-
-    def take(self, node: Node, message: Mapping[str, Any]) -> None:
-        kind = message["kind"]
-        if kind == "worker":
-            said = message["message"]
-            self.messages.put(
-                ControlMessage(
-                    str(said["kind"]), int(said["rank"]), int(said["pid"]), said["data"], node.name
-                )
-            )
-        elif kind == "ended":
-            self._codes[node.index] = int(message["code"])
-            if message["code"] and not message["told"]:
-                self._lose(node, f"lost its agent (exit code {message['code']})")
-        elif kind == "killed":
-            self._codes.setdefault(node.index, int(message["code"]))
-            with self._changed:
-                self._outputs[node.index] = str(message["output"])
-                self._changed.notify_all()
-
-    def node_lost(self, node: Node) -> None:
-        self._codes.setdefault(node.index, 1)
-        self._lose(node, node.lost)
-        with self._changed:
-            self._changed.notify_all()
-
-    def _lose(self, node: Node, summary: str) -> None:
-        details = "it was ended, crashed or cannot be reached any more"
-        data = {"summary": summary, "details": details}
-        self.messages.put(ControlMessage("node-lost", -1, 0, data, node.name))
+def _know_clocks(nodes: list[Node]) -> None:
+    """Ask all of them until their clocks are known as well as they can be."""
+    while not all(node.clock_is_known() or node.lost for node in nodes):
+        for node in nodes:
+            node.ping()
+        time.sleep(0.02)
 
 
 def _listen(port: int) -> socket.socket:
@@ -333,9 +272,9 @@ def _listen(port: int) -> socket.socket:
     try:
         if socket.has_dualstack_ipv6():
             return socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=512
+                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
             )
-        return socket.create_server(("", port), backlog=512)
+        return socket.create_server(("", port), backlog=_BACKLOG)
     except OSError as error:
         raise FourminError(
             f"cannot listen on TCP port {port}", error.strerror or str(error), "--port N"
@@ -357,9 +296,9 @@ def _meeting_address(nodes: list[Node]) -> str:
     return first.peer_address
 
 
-def _gone(node: Node) -> FourminError:
+def _gone(node: Node, seconds: float) -> FourminError:
     return FourminError(
         f"node {node.name} does not answer",
-        node.lost or f"nothing within {REPLY_SECONDS:.0f} s",
+        node.lost or f"nothing within {seconds:.0f} s",
         "see that it is up, or leave it out",
     )

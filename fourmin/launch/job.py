@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fourmin.launch.timeouts import Timeouts
 from fourmin.recipe.configuration import Configuration
 
 JOB_VARIABLE = "FOURMIN_JOB"
@@ -50,12 +51,19 @@ class Job:
     """Number of this restart of the attempt; 0 when it starts."""
     restart_epoch: int = 0
     """The epoch whose checkpoint a restart goes on from; 0: from the start of training."""
+    imports_seconds: float = Timeouts.imports
+    """How long the workers may take to import what they need and to join each other."""
     replay: bool = False
     """Whether only the first `max_steps` steps count: no evaluation, one epoch at most."""
 
     @property
     def path(self) -> Path:
         return self.scratch / "job.json"
+
+    @property
+    def manifest_image(self) -> Path:
+        """The manifest as all workers of a node map it; made before they start."""
+        return self.scratch / "manifest"
 
     def write(self) -> None:
         self.path.write_text(json.dumps(self.to_json()))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fourmin.launch import Surroundings, preflight
 from fourmin.launch.agent import Agent, agent_command, start_agent
 from fourmin.launch.control import ControlServer
 from fourmin.launch.job import Job
+from fourmin.launch.trial import Trial
 from fourmin.recipe.configuration import Configuration
 
 
@@ -23,6 +24,13 @@ class LocalLauncher:
 
     def survey(self, nodes: int) -> None:
         """This host is one of the nodes."""
+
+    def try_nodes(self, configuration: Configuration) -> list[Trial]:
+        """One node is as fast as itself."""
+        return []
+
+    def leave_out(self, names: Sequence[str]) -> None:
+        """There is one node."""
 
     def start(self, job: Job) -> LocalWorkers:
         facts = preflight.node_facts(job, holds_log=False)

@@ -21,15 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.launch import network, preflight
+from fourmin.launch import network, preflight, trial
 from fourmin.launch.agent import Agent, agent_command, start_agent
 from fourmin.launch.control import ORPHANED, ControlServer
 from fourmin.launch.job import Job
+from fourmin.launch.timeouts import TERMINATION_SECONDS, Timeouts
 from fourmin.launch.wire import TOKEN_VARIABLE, Wire, connect
-
-JOIN_SECONDS = 120.0
-TERMINATION_SECONDS = 5.0
-"""A cluster that ends a job tells all its processes at once: the command is let speak first."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -38,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("command", metavar="ADDRESS[,ADDRESS...]:PORT")
     parser.add_argument("--index", type=int, help="this node's place, from 0")
     parser.add_argument("--name", help="what this node is called; default: as the system says")
+    parser.add_argument("--timeout", action="append", default=[], help="as `fourmin run` takes it")
     options = parser.parse_args(arguments)
     addresses, _, port = options.command.rpartition(":")
     token = os.environ.pop(TOKEN_VARIABLE, "")
@@ -48,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         index = int(os.environ["SLURM_NODEID"])
     name = options.name or os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     try:
-        wire = connect(addresses.split(","), int(port), token, JOIN_SECONDS)
+        timeouts, _ = Timeouts.parse(options.timeout)
+        wire = connect(
+            addresses.split(","), int(port), token, timeouts.join, silence=timeouts.silence
+        )
     except ConnectionError as error:
         sys.exit(f"node {name} cannot reach the command: {error}")
     signal.signal(signal.SIGTERM, _terminate_later)
@@ -67,6 +68,7 @@ class NodePart:
         self._name = name
         self._index = index
         self._run: _LocalRun | None = None
+        self._trials: list[Agent] = []
         self._prepared: tuple[Job, tempfile.TemporaryDirectory[str]] | None = None
 
     def serve(self) -> int:
@@ -93,6 +95,8 @@ class NodePart:
         elif kind == "prepare":
             # Reading a large manifest takes seconds; pings are answered meanwhile.
             threading.Thread(target=self._prepare, args=(message["job"],), daemon=True).start()
+        elif kind == "try":
+            threading.Thread(target=self._try, args=(message,), daemon=True).start()
         elif kind == "start":
             self._start(message)
         elif kind == "go" and self._run is not None:
@@ -110,10 +114,15 @@ class NodePart:
             facts = preflight.node_facts(job, holds_log=self._index == 0)
             self._wire.send("facts", facts=facts, port=network.free_port())
         except (OSError, ValueError, KeyError, TypeError, FourminError) as error:
-            try:
-                self._wire.send("unfit", summary=f"{type(error).__name__}: {error}")
-            except OSError:
-                pass
+            self._say_unfit(error)
+
+    def _try(self, asked: Mapping[str, Any]) -> None:
+        try:
+            with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
+                said = trial.try_node(asked, Path(scratch), self._trials.append)
+            self._wire.send("tried", **said)
+        except (OSError, ValueError, KeyError, FourminError) as error:
+            self._say_unfit(error)
 
     def _start(self, message: Mapping[str, Any]) -> None:
         assert self._prepared is not None
@@ -129,8 +138,16 @@ class NodePart:
         agent = start_agent(command, job, variables)
         self._run = _LocalRun(agent, control, scratch, self._wire)
 
+    def _say_unfit(self, error: Exception) -> None:
+        try:
+            self._wire.send("unfit", summary=f"{type(error).__name__}: {error}")
+        except OSError:
+            pass
+
     def _end_run(self) -> tuple[int, str]:
         """End what runs here; the agent's exit code and the end of the output."""
+        while self._trials:
+            self._trials.pop().kill([])
         run, self._run = self._run, None
         return run.end() if run is not None else (0, "")
 

@@ -21,7 +21,7 @@ def pod_command(arguments: Sequence[str], environment: Mapping[str, str]) -> lis
     if rank == "0":
         place = ["--launcher", "torchrun", "--address", f"{master}:{PORT}"]
         return [sys.executable, "-m", "fourmin", "run", *arguments, *place]
-    node = ["--index", rank]
+    node = ["--index", rank, *(one for one in arguments if one.startswith("--timeout="))]
     return [sys.executable, "-m", "fourmin.launch.node", f"{master}:{PORT}", *node]
 
 

@@ -12,15 +12,16 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fourmin.base.canonical import sha256_hex
 from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder
-from fourmin.datasets.manifest import Manifest
+from fourmin.datasets.manifest import Manifest, header_digest
+from fourmin.datasets.manifest_image import share_manifest
 from fourmin.datasets.staging import require_room
 from fourmin.launch.job import Job
+from fourmin.launch.timeouts import IDLE_SECONDS, shortened
 from fourmin.ledger.campaign import CAMPAIGN_FILE
 from fourmin.ledger.lock import LOCK_NAME
 from fourmin.system.hardware import busy_gpus, usable_gpus
@@ -28,8 +29,6 @@ from fourmin.system.software import package_digest
 
 CLOCK_BOUND_MS = 500.0
 """How far a node's clock may be from the command's."""
-IDLE_SECONDS = 10.0
-"""How long a GPU may take to become idle: the processes of the run before may still end."""
 
 
 @dataclass(frozen=True)
@@ -46,24 +45,34 @@ class NodeFacts:
 
 
 def node_facts(job: Job, *, holds_log: bool) -> dict[str, Any]:
-    """What this node has for `job`; `holds_log`: rank 0 is here and writes the event log."""
+    """What this node has for `job`; `holds_log`: rank 0 is here and writes the event log.
+
+    The manifest is read here, with all of its digests, and left for this node's workers to map.
+    """
     on_gpus = job.configuration.device == "cuda"
+    manifest, manifest_problem = None, ""
+    try:
+        manifest = share_manifest(job.manifest, job.manifest_image)
+    except FourminError as error:
+        manifest_problem = f"{error.what}: {error.why}"
     return {
         "package_digest": package_digest(),
         "configuration_digest": job.configuration.digest(),
-        "manifest": manifest_digest(job.manifest),
+        "manifest": None if manifest is None else sha256_hex(manifest.header),
+        "manifest_problem": manifest_problem,
+        "dataset": None if manifest is None else manifest.facts(),
         "data_dir": job.data_dir.is_dir(),
         "gpus": usable_gpus() if on_gpus else 0,
         # What never counts may share a GPU.
         "busy_gpus": _busy_after(IDLE_SECONDS) if on_gpus and not job.practice else [],
         "results_problem": _results_problem(job) if holds_log else "",
-        "staging_problem": _staging_problem(job),
+        "staging_problem": "" if manifest is None else _staging_problem(job, manifest),
     }
 
 
 def compare(job: Job, nodes: Sequence[NodeFacts]) -> None:
     """Raise FourminError, naming the nodes, for the first thing that is not as it must be."""
-    manifest = manifest_digest(job.manifest)
+    manifest = header_digest(job.manifest)
     workers = job.configuration.procs_per_node
     for what, wrong, next_step in (
         (
@@ -83,8 +92,13 @@ def compare(job: Job, nodes: Sequence[NodeFacts]) -> None:
         ),
         (
             "another manifest of the data",
-            lambda n: n.facts["manifest"] != manifest,
+            lambda n: n.facts["manifest"] not in (None, manifest),
             f"{job.manifest} must be the same file everywhere",
+        ),
+        (
+            "other images than the campaign was registered with",
+            lambda n: n.facts["dataset"] not in (None, job.dataset),
+            f"put back the images that {job.manifest} listed then",
         ),
         (
             f"fewer than {workers} GPUs to use",
@@ -100,6 +114,13 @@ def compare(job: Job, nodes: Sequence[NodeFacts]) -> None:
                 "uses its GPUs for something else",
                 "; ".join(str(text) for text in node.facts["busy_gpus"]),
                 "a time to train is measured on idle GPUs: end what runs there",
+            )
+        if node.facts["manifest_problem"]:
+            raise _unfit(
+                node,
+                "cannot read the manifest of the data",
+                str(node.facts["manifest_problem"]),
+                f"{job.manifest} must be the same whole file everywhere",
             )
         if node.facts["results_problem"]:
             raise _unfit(
@@ -122,14 +143,6 @@ def compare(job: Job, nodes: Sequence[NodeFacts]) -> None:
                 f"at most {CLOCK_BOUND_MS / 1000:g} s are accepted between nodes",
                 "synchronize the clocks (chrony, ntpd)",
             )
-
-
-def manifest_digest(manifest: Path) -> str | None:
-    """SHA-256 of a manifest's bytes, or None where it cannot be read."""
-    try:
-        return sha256_hex(manifest.read_bytes())
-    except OSError:
-        return None
 
 
 def _results_problem(job: Job) -> str:
@@ -161,13 +174,13 @@ def _results_problem(job: Job) -> str:
         return f"{error.filename}: {error.strerror or error}"
 
 
-def _staging_problem(job: Job) -> str:
+def _staging_problem(job: Job, manifest: Manifest) -> str:
     """Why the images could not be copied to this node, or ''."""
     if job.stage is None:
         return ""
     try:
         ensure_writable_folder(job.stage, "staging folder")
-        require_room(job.stage, Manifest.load(job.manifest), job.campaign)
+        require_room(job.stage, manifest, job.campaign)
     except FourminError as error:
         return f"{error.what}: {error.why}"
     return ""
@@ -183,10 +196,9 @@ def _busy_after(seconds: float) -> list[str]:
 def _refuse(what: str, nodes: Sequence[NodeFacts], next_step: str) -> None:
     if not nodes:
         return
-    names = ", ".join(node.name for node in nodes[:8])
-    more = f" and {len(nodes) - 8} more" if len(nodes) > 8 else ""
+    names = shortened([node.name for node in nodes])
     raise FourminError(
-        f"{names}{more}: {what}", "every node must be alike before the clock starts", next_step
+        f"{names}: {what}", "every node must be alike before the clock starts", next_step
     )
 
 

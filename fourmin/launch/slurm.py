@@ -15,21 +15,20 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from fourmin.base.errors import FourminError
 from fourmin.launch import Surroundings, network
 from fourmin.launch.agent import OUTPUT_LIMIT, describe_agent
-from fourmin.launch.hub import Hub, NodesRun
+from fourmin.launch.hub import Hub
 from fourmin.launch.job import Job
+from fourmin.launch.nodes import NodesRun
 from fourmin.launch.site import Site
+from fourmin.launch.trial import Trial
 from fourmin.launch.wire import TOKEN_VARIABLE
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.survey import Survey
-
-JOIN_SECONDS = 180.0
-"""How long srun may take to start one process a node; a container image may be unpacked."""
-END_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -60,10 +59,12 @@ class SlurmLauncher:
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._site = surroundings.site
+        self._timeouts, self._say = surroundings.timeouts, surroundings.say
+        self._left_out: frozenset[str] = frozenset()
 
     def describe(self, configuration: Configuration) -> str:
         """The srun line of every run; the port is chosen at its start."""
-        srun = srun_command(configuration, self._site, ["BATCH-NODE"], "PORT")
+        srun = self._srun(configuration, ["BATCH-NODE"], "PORT")
         return f"{shlex.join(srun)}\n{describe_agent(configuration)}"
 
     def survey(self, nodes: int) -> Survey | None:
@@ -85,6 +86,18 @@ class SlurmLauncher:
                 "the image, or that node's Python, must have this fourmin installed",
             ) from None
 
+    def try_nodes(self, configuration: Configuration) -> list[Trial]:
+        """All of the allocation, in a step of their own."""
+        with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
+            step = self._gather(configuration, _allocated(os.environ, 1), Path(scratch))
+            try:
+                return step.hub.try_nodes(configuration)
+            finally:
+                step.end()
+
+    def leave_out(self, names: Sequence[str]) -> None:
+        self._left_out = frozenset(names)
+
     def start(self, job: Job) -> SlurmRun:
         """Start the workers of `job` in a step of this allocation.
 
@@ -92,14 +105,26 @@ class SlurmLauncher:
         """
         nodes = job.configuration.nodes
         names = _allocated(os.environ, nodes)
-        hub = Hub(nodes, names[:nodes])
-        output = tempfile.TemporaryFile(dir=job.scratch)  # noqa: SIM115 - it lives with the step
+        fit = tuple(name for name in names if name not in self._left_out)[:nodes]
+        step = self._gather(job.configuration, fit, job.scratch)
         try:
-            command = srun_command(
-                job.configuration, self._site, network.reachable_names(), str(hub.port)
-            )
-            step = subprocess.Popen(
-                command,
+            return SlurmRun(step.hub.start(job), step)
+        except BaseException:
+            # srun passes it on; a process that waits for the hub would wait long.
+            step.process.terminate()
+            step.end()
+            raise
+
+    def close(self) -> None:
+        """Nothing outlives a run."""
+
+    def _gather(self, configuration: Configuration, names: tuple[str, ...], scratch: Path) -> _Step:
+        """Start a process on each of these nodes, and wait for all of them."""
+        hub = Hub(len(names), names, timeouts=self._timeouts, say=self._say)
+        output = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - it lives with the step
+        try:
+            process = subprocess.Popen(
+                self._srun(configuration, network.reachable_names(), str(hub.port), names),
                 env={**os.environ, TOKEN_VARIABLE: hub.token},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -110,30 +135,61 @@ class SlurmLauncher:
         except BaseException:
             hub.close()
             raise
+        step = _Step(hub, process, output, self._timeouts.end)
         try:
-            hub.wait(JOIN_SECONDS, lambda: _ended_early(step, output))
-            return SlurmRun(hub.start(job), hub, step, output)
+            hub.wait(self._timeouts.join, step.ended_early)
         except BaseException:
-            hub.close()
-            # srun passes it on; a process that waits for the hub would wait long.
-            step.terminate()
-            _end(step)
+            process.terminate()
+            step.end()
             raise
+        return step
 
-    def close(self) -> None:
-        """Nothing outlives a run."""
+    def _srun(
+        self,
+        configuration: Configuration,
+        addresses: Sequence[str],
+        port: str,
+        names: Sequence[str] = (),
+    ) -> list[str]:
+        command = srun_command(configuration, self._site, addresses, port, names)
+        return [*command, *self._timeouts.options()]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A job step with one process on each node, and where they meet."""
+
+    hub: Hub
+    process: subprocess.Popen[bytes]
+    output: IO[bytes]
+    end_seconds: float
+
+    def ended_early(self) -> str:
+        """Why no more nodes will come, or ''."""
+        code = self.process.poll()
+        if code is None:
+            return ""
+        return "; ".join([f"srun ended with {code}", *self.printed().splitlines()[-4:]])
+
+    def printed(self) -> str:
+        self.output.seek(0)
+        return self.output.read().decode(errors="replace").strip()
+
+    def end(self) -> None:
+        """Send its processes home and wait for srun; end it if it does not."""
+        self.hub.close()
+        try:
+            self.process.wait(self.end_seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 class SlurmRun:
     """The workers of one run, and the job step they are in."""
 
-    def __init__(
-        self, run: NodesRun, hub: Hub, step: subprocess.Popen[bytes], output: IO[bytes]
-    ) -> None:
-        self._run = run
-        self._hub = hub
-        self._step = step
-        self._output = output
+    def __init__(self, run: NodesRun, step: _Step) -> None:
+        self._run, self._step = run, step
         self.messages = run.messages
 
     def go(self, rank: int) -> None:
@@ -142,23 +198,32 @@ class SlurmRun:
     def exit_code(self) -> int | None:
         """The agents' exit code, or srun's if that ends first; None while they run."""
         code = self._run.exit_code()
-        return self._step.poll() if code is None else code
+        return self._step.process.poll() if code is None else code
 
     def kill(self, workers: Iterable[int]) -> None:
         self._run.kill(workers)
-        self._hub.close()
-        _end(self._step)
+        self._step.end()
 
     def output(self) -> str:
         """What srun said, and what the nodes printed."""
-        return f"{_printed(self._output)}\n{self._run.output()}"[-OUTPUT_LIMIT:]
+        return f"{self._step.printed()}\n{self._run.output()}"[-OUTPUT_LIMIT:]
 
 
 def srun_command(
-    configuration: Configuration, site: Site, addresses: Sequence[str], port: str
+    configuration: Configuration,
+    site: Site,
+    addresses: Sequence[str],
+    port: str,
+    names: Sequence[str] = (),
 ) -> list[str]:
-    """The command line that starts one `fourmin.launch.node` on each node of the allocation."""
-    python = _on_nodes(configuration.nodes, site, gpus=configuration.device == "cuda")
+    """The command line that starts one `fourmin.launch.node` on each of so many nodes.
+
+    `names`: those of the allocation on which; without them Slurm chooses.
+    """
+    nodes = len(names) or configuration.nodes
+    python = _on_nodes(nodes, site, gpus=configuration.device == "cuda")
+    if names:
+        python.insert(1, f"--nodelist={','.join(names)}")
     return [*python, "-m", "fourmin.launch.node", f"{','.join(addresses)}:{port}"]
 
 
@@ -208,25 +273,3 @@ def _allocated(environment: Mapping[str, str], nodes: int) -> tuple[str, ...]:
             next_step=f"--nodes {have}, or a larger allocation",
         )
     return names
-
-
-def _ended_early(step: subprocess.Popen[bytes], output: IO[bytes]) -> str:
-    code = step.poll()
-    if code is None:
-        return ""
-    lines = _printed(output).strip().splitlines()[-4:]
-    return "; ".join([f"srun ended with {code}", *lines])
-
-
-def _printed(output: IO[bytes]) -> str:
-    output.seek(0)
-    return output.read().decode(errors="replace").strip()
-
-
-def _end(step: subprocess.Popen[bytes]) -> None:
-    """Wait for srun, whose processes have been sent home; end it if it does not."""
-    try:
-        step.wait(END_SECONDS)
-    except subprocess.TimeoutExpired:
-        step.kill()
-        step.wait()

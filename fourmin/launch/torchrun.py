@@ -11,19 +11,17 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from fourmin.launch import Surroundings, network
 from fourmin.launch.agent import describe_agent
-from fourmin.launch.hub import Hub, NodesRun
+from fourmin.launch.hub import Hub
 from fourmin.launch.job import Job
+from fourmin.launch.nodes import NodesRun
+from fourmin.launch.timeouts import Timeouts
+from fourmin.launch.trial import Trial
 from fourmin.launch.wire import TOKEN_VARIABLE
 from fourmin.recipe.configuration import Configuration
-
-JOIN_SECONDS = 3600.0
-"""How long the user has to start the other nodes."""
-REJOIN_SECONDS = 60.0
-"""How long, between two runs, for a node that was lost."""
-END_SECONDS = 10.0
 
 
 class TorchrunLauncher:
@@ -31,6 +29,7 @@ class TorchrunLauncher:
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
+        self._timeouts = surroundings.timeouts
         self._hub: Hub | None = None
         self._own: subprocess.Popen[bytes] | None = None
 
@@ -42,45 +41,57 @@ class TorchrunLauncher:
     def survey(self, nodes: int) -> None:
         """This host is one of the nodes."""
 
+    def try_nodes(self, configuration: Configuration) -> list[Trial]:
+        """Those that were started, which stay."""
+        return self._nodes(configuration.nodes).try_nodes(configuration)
+
+    def leave_out(self, names: Sequence[str]) -> None:
+        """Never asked for: there are no more nodes than are needed."""
+
     def start(self, job: Job) -> NodesRun:
         """Start the workers of `job`; the first time, wait for the nodes."""
-        nodes = job.configuration.nodes
-        if self._hub is None:
-            self._hub = self._gather(nodes)
-        lost = self._hub.lost()
+        hub = self._nodes(job.configuration.nodes)
+        lost = hub.lost()
         if lost:
             say = self._surroundings.say
             names = ", ".join(node.name for node in lost)
             say(f"node {names} is gone; the run goes on when its line is run again, within "
-                f"{REJOIN_SECONDS:.0f} s")  # fmt: skip
-        self._hub.wait(REJOIN_SECONDS, self._ended_early)
-        return self._hub.start(job)
+                f"{self._timeouts.rejoin:.0f} s")  # fmt: skip
+        hub.wait(self._timeouts.rejoin, self._ended_early)
+        return hub.start(job)
 
     def close(self) -> None:
         if self._hub is not None:
             self._hub.close()
         if self._own is not None:
             try:
-                self._own.wait(END_SECONDS)
+                self._own.wait(self._timeouts.end)
             except subprocess.TimeoutExpired:
                 self._own.kill()
                 self._own.wait()
 
+    def _nodes(self, nodes: int) -> Hub:
+        """Where the nodes are; the first time, they are waited for."""
+        if self._hub is None:
+            self._hub = self._gather(nodes)
+        return self._hub
+
     def _gather(self, nodes: int) -> Hub:
         known = os.environ.get(TOKEN_VARIABLE, "")
-        hub = Hub(nodes, port=self._surroundings.port, token=known)
+        around = self._surroundings
+        hub = Hub(nodes, (), around.port, known, around.timeouts, around.say)
         try:
             if nodes > 1 and not known:
                 self._surroundings.say("on each other node, with the same fourmin, run its line:")
                 for command in self._commands(nodes, str(hub.port), hub.token):
                     self._surroundings.say(f"  {command}")
             self._own = subprocess.Popen(
-                _node_command(["127.0.0.1"], str(hub.port), 0),
+                _node_command(["127.0.0.1"], str(hub.port), 0, self._timeouts),
                 env={**os.environ, TOKEN_VARIABLE: hub.token},
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            hub.wait(JOIN_SECONDS, self._ended_early)
+            hub.wait(self._timeouts.join, self._ended_early)
         except BaseException:
             hub.close()
             raise
@@ -93,12 +104,13 @@ class TorchrunLauncher:
     def _commands(self, nodes: int, port: str, token: str) -> list[str]:
         given = self._surroundings.address
         addresses = [given] if given else network.reachable_names()[:2]
-        return [
-            f"{TOKEN_VARIABLE}={token} {shlex.join(_node_command(addresses, port, index))}"
+        commands = [
+            shlex.join(_node_command(addresses, port, index, self._timeouts))
             for index in range(1, nodes)
         ]
+        return [f"{TOKEN_VARIABLE}={token} {command}" for command in commands]
 
 
-def _node_command(addresses: list[str], port: str, index: int) -> list[str]:
-    place = f"{','.join(addresses)}:{port}"
-    return [sys.executable, "-m", "fourmin.launch.node", place, "--index", str(index)]
+def _node_command(addresses: list[str], port: str, index: int, timeouts: Timeouts) -> list[str]:
+    place = [f"{','.join(addresses)}:{port}", "--index", str(index), *timeouts.options()]
+    return [sys.executable, "-m", "fourmin.launch.node", *place]

@@ -17,9 +17,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from fourmin.launch.timeouts import CONNECT_SECONDS, HANDSHAKE_SECONDS
+
 TOKEN_VARIABLE = "FOURMIN_TOKEN"
-HANDSHAKE_SECONDS = 10.0
-CONNECT_SECONDS = 3.0
 _LONGEST_GREETING = 4096
 
 
@@ -99,9 +99,17 @@ def welcome(connection: socket.socket, token: str) -> Wire:
     return Wire(connection, greeting)
 
 
-def connect(addresses: Sequence[str], port: int, token: str, seconds: float) -> Wire:
+def connect(
+    addresses: Sequence[str],
+    port: int,
+    token: str,
+    seconds: float,
+    silence: float | None = None,
+) -> Wire:
     """Reach the command at the first of `addresses` that answers, within `seconds`.
 
+    Names are resolved anew each time: they may come later than the host that asks. The other end
+    counts as gone when nothing was heard from it for `silence` seconds.
     Raises ConnectionError that says what each address answered last.
     """
     deadline = time.monotonic() + seconds
@@ -109,7 +117,7 @@ def connect(addresses: Sequence[str], port: int, token: str, seconds: float) -> 
         answers = []
         for address in addresses:
             try:
-                return _greet(address, port, token)
+                return _greet(address, port, token, silence)
             except (OSError, RefusedError) as error:
                 answers.append(f"{address} port {port}: {error}")
         if time.monotonic() > deadline:
@@ -117,7 +125,7 @@ def connect(addresses: Sequence[str], port: int, token: str, seconds: float) -> 
         time.sleep(0.2)
 
 
-def _greet(address: str, port: int, token: str) -> Wire:
+def _greet(address: str, port: int, token: str, silence: float | None) -> Wire:
     connection = socket.create_connection((address, port), timeout=CONNECT_SECONDS)
     try:
         connection.settimeout(HANDSHAKE_SECONDS)
@@ -129,7 +137,7 @@ def _greet(address: str, port: int, token: str) -> Wire:
         greeting.say(proof=_proof(token, "node", theirs, ours))
         if not hmac.compare_digest(greeting.hear("proof"), _proof(token, "command", theirs, ours)):
             raise RefusedError("another token")
-        connection.settimeout(None)
+        connection.settimeout(silence)
     except BaseException:
         connection.close()
         raise

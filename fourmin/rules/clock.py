@@ -164,7 +164,8 @@ def gap_before_start(
     Example
         Ten minutes between init_stop and run_start (MLPerf's tools let it pass).
     How to put it right
-        Do everything that does not touch the data before init_stop, and all else after run_start.
+        Do everything that does not touch an image before init_stop, and all else after run_start.
+        The manifest (names, labels, sizes and digests) may be read before; bytes of images never.
     """
     gap = run_start_ms - init_stop_ms
     start = timeline.first(keys.RUN_START)

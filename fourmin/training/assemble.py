@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from fourmin.datasets.manifest import Manifest
 from fourmin.launch.job import Job
 from fourmin.log.writer import RunLog
 from fourmin.recipe.schedule import LearningRateSchedule
@@ -39,6 +40,7 @@ class Assembly:
 
     job: Job
     benchmark: Benchmark
+    manifest: Manifest
     place: WorkerPlace
     log: RunLog
     heartbeat: Heartbeat
@@ -56,6 +58,7 @@ class Assembly:
 def assemble(
     job: Job,
     benchmark: Benchmark,
+    manifest: Manifest,
     schedule: LearningRateSchedule,
     place: WorkerPlace,
     log: RunLog,
@@ -87,6 +90,7 @@ def assemble(
     return Assembly(
         job=job,
         benchmark=benchmark,
+        manifest=manifest,
         place=place,
         log=log,
         heartbeat=heartbeat,

@@ -15,7 +15,7 @@ from fourmin.base.errors import NOT_CONVERGED, FourminError
 from fourmin.log import keys
 from fourmin.training.assemble import Assembly
 from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
-from fourmin.training.data.loader import Loader
+from fourmin.training.data.loader import READ_AHEAD, Loader
 from fourmin.training.evaluate import evaluate
 from fourmin.training.models.batchnorm import average_bn_statistics
 from fourmin.training.ranks import gather, mean_over_ranks
@@ -42,11 +42,12 @@ class Epochs:
         """
         run, config = self._run, self._config
         for epoch in range(run.job.restart_epoch + 1, config.max_epochs + 1):
-            self._train_epoch(epoch)
+            left = self._steps_left()
+            last = left is not None and left <= run.schedule.steps_per_epoch
+            evaluated = last or run.benchmark.evaluates_after(epoch, config.eval_offset)
+            self._train_epoch(epoch, evaluated=evaluated and not run.job.replay)
             if run.job.replay:
                 return False
-            last = self._steps_left() == 0
-            evaluated = last or run.benchmark.evaluates_after(epoch, config.eval_offset)
             if evaluated and self._evaluate(epoch) >= run.benchmark.quality_target:
                 return True
             if last:
@@ -60,7 +61,11 @@ class Epochs:
         limit = self._config.max_steps
         return None if limit is None else limit - self.attempted
 
-    def _train_epoch(self, epoch: int) -> None:
+    def close(self) -> None:
+        """Throw away what was made ready for epochs that do not come."""
+        self._loader.close()
+
+    def _train_epoch(self, epoch: int, evaluated: bool) -> None:
         run, config = self._run, self._config
         run.log.start(keys.EPOCH_START, None, epoch_num=epoch)
         # Dropout is the only random thing that is left. Each rank draws its own, anew in each
@@ -74,8 +79,10 @@ class Epochs:
         steps, left = run.schedule.steps_per_epoch, self._steps_left()
         if left is not None:
             steps = min(steps, left)
-        for _ in range(steps):
+        for step in range(steps):
             micro_batches = list(islice(batches, config.gradient_accumulation_steps))
+            if evaluated and steps - step <= READ_AHEAD:
+                self._loader.begin_evaluation()
             consumed.extend(batch.indices for batch in micro_batches)
             loss, waited = run.step([(batch.images, batch.labels) for batch in micro_batches])
             losses.append(loss)

@@ -18,6 +18,13 @@ def barrier(place: WorkerPlace) -> None:
     dist.barrier(device_ids=[place.local_rank] if place.device.type == "cuda" else None)
 
 
+def set_timeout(seconds: float) -> None:
+    """How long a collective of the default group may last from now on: joining may take longer."""
+    # The older name is that of torch before it was public.
+    change = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
+    change(timedelta(seconds=seconds))
+
+
 def gloo_group(
     ranks: list[int] | None = None, timeout: timedelta | None = None
 ) -> dist.ProcessGroup | None:

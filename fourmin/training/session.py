@@ -1,16 +1,18 @@
 """One run from the first import to the last evaluation, as one worker sees it.
 
-The order is the rule: everything that does not need the data happens between init_start and
-init_stop; a barrier; the command records the start; run_start; and only then is the dataset
-touched. Rank 0 alone writes the event log. A run that was cut off goes on in the same log, from its
-last checkpoint, and all that takes is on the clock.
+The order is the rule: everything that does not need an image happens between init_start and
+init_stop, and the manifest is read; a barrier; the command records the start; run_start; and only
+then are images touched. Rank 0 alone writes the event log. A run that was cut off goes on in the
+same log, from its last checkpoint, and all that takes is on the clock.
 """
 
 from __future__ import annotations
 
 import time
 
+from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import Manifest
+from fourmin.datasets.manifest_image import map_manifest
 from fourmin.launch.control import ControlClient
 from fourmin.launch.job import Job
 from fourmin.log import keys
@@ -33,7 +35,7 @@ from fourmin.training.data.staging import refuse_shared_stage, remove_staged, st
 from fourmin.training.epochs import Epochs
 from fourmin.training.heartbeat import Heartbeat
 from fourmin.training.models.init import weights_digest
-from fourmin.training.ranks import barrier, numbers_of_ranks
+from fourmin.training.ranks import barrier, numbers_of_ranks, set_timeout
 from fourmin.training.run_log import (
     OWN,
     log_clocks,
@@ -51,8 +53,9 @@ def take_part(job: Job, control: ControlClient) -> None:
     """
     config = job.configuration
     set_backends(config.threads)
-    place = process_group.init_process_group(config.device, config.collective_timeout_seconds)
+    place = process_group.init_process_group(config.device, job.imports_seconds)
     try:
+        set_timeout(config.collective_timeout_seconds)
         assert_known_sum()
         if job.stage is not None:
             refuse_shared_stage(job, job.stage, place)
@@ -61,6 +64,7 @@ def take_part(job: Job, control: ControlClient) -> None:
         epochs = Epochs(run, _open_data(run))
         reached = epochs.train()
         _close(run, epochs, reached, started_ns)
+        epochs.close()
     finally:
         process_group.destroy()
         if job.stage is not None:
@@ -89,11 +93,24 @@ def _prepare(job: Job, place: WorkerPlace, control: ControlClient) -> Assembly:
     return assemble(
         job,
         benchmark,
+        _read_manifest(job, place),
         schedule,
         place,
         log,
         Heartbeat(control if place.rank == 0 else None, config.collective_timeout_seconds),
     )
+
+
+def _read_manifest(job: Job, place: WorkerPlace) -> Manifest:
+    """What the node has left for its workers, each of which checks a part of its digests."""
+    manifest = map_manifest(job.manifest_image, place.local_rank, place.ranks_per_node)
+    if manifest.facts() != job.dataset:
+        raise FourminError(
+            "the manifest does not list the images of this campaign",
+            "it has other digests than campaign.json",
+            f"put back the images that {job.manifest} listed, or register anew",
+        )
+    return manifest
 
 
 def _start(run: Assembly, control: ControlClient) -> int:
@@ -141,15 +158,17 @@ def _open_data(run: Assembly) -> Loader:
     job, place = run.job, run.place
     data_dir = job.data_dir
     if job.stage is not None:
-        data_dir = stage_dataset(job, job.stage, place, run.log)
+        data_dir = stage_dataset(job, run.manifest, job.stage, place, run.log)
+    config, steps = job.configuration, job.configuration.max_epochs * run.schedule.steps_per_epoch
     return open_data(
-        job.configuration,
-        manifest=Manifest.load(job.manifest),
+        config,
+        manifest=run.manifest,
         data_dir=data_dir,
         seed=job.seed,
         device=place.device,
         rank=place.rank,
         world_size=place.world_size,
+        steps=steps if config.max_steps is None else min(steps, config.max_steps),
     )
 
 

@@ -26,6 +26,7 @@ def main() -> None:
         # broken installation is told like any other failure.
         from fourmin.training.session import take_part
 
+        control.imported()
         take_part(job, control)
     except FourminError as error:
         from fourmin.training.comm.base import CommunicationError

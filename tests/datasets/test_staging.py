@@ -25,12 +25,16 @@ def tree(tmp_path_factory) -> Path:
     return root
 
 
+def listed(folder: Path) -> Manifest:
+    return Manifest.load(folder / MANIFEST_NAME)
+
+
 def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_copied_tree_is_clean_and_has_nothing_else(tree, tmp_path):
-    copied = copy_dataset(tree, tmp_path / "s", threads=3)
+    copied = copy_dataset(tree, listed(tree), tmp_path / "s", threads=3)
     assert files(tmp_path / "s") == files(tree) - {"train/class0/notes.txt"}
     assert copied.files == 23
     assert copied.bytes == sum(path.stat().st_size for path in (tmp_path / "s").rglob("*.*"))
@@ -39,7 +43,7 @@ def test_a_copied_tree_is_clean_and_has_nothing_else(tree, tmp_path):
 
 def test_copied_shards_pass_their_check(tree, tmp_path):
     prepare_shards(tree, tmp_path / "shards", workers=1, shard_bytes=30_000)
-    copy_dataset(tmp_path / "shards", tmp_path / "s", threads=2)
+    copy_dataset(tmp_path / "shards", listed(tree), tmp_path / "s", threads=2)
     assert files(tmp_path / "s") == files(tmp_path / "shards")
     assert check_shards(tmp_path / "s", workers=1).ok
 
@@ -49,7 +53,7 @@ def test_a_file_that_is_gone_ends_it_and_leaves_nothing(tree, tmp_path):
     victim = next((copy / "val/class1").iterdir())
     victim.unlink()
     with pytest.raises(FourminError, match="cannot copy") as caught:
-        copy_dataset(copy, tmp_path / "s", threads=2)
+        copy_dataset(copy, listed(copy), tmp_path / "s", threads=2)
     assert str(victim) in caught.value.why
     assert not (tmp_path / "s").exists()
 

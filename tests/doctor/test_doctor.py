@@ -16,13 +16,15 @@ import pytest
 from typer.testing import CliRunner
 
 from fourmin.base.errors import FourminError
+from fourmin.campaign.placement import Placement
 from fourmin.cli.main import app
 from fourmin.datasets.digits import ensure_digits
 from fourmin.doctor import machine, software
 from fourmin.doctor.check import MISSING, OK, WARNING, Check
-from fourmin.doctor.examine import Examination, examine
+from fourmin.doctor.examine import Examination, examine, examine_nodes
 from fourmin.doctor.presets import PresetCheck, check_presets
 from fourmin.doctor.software import StackProbe
+from fourmin.launch.trial import Trial
 from fourmin.recipe.presets import PRESETS
 
 H100 = {"model": "NVIDIA H100", "memory_gib": 80, "count": 2}
@@ -243,3 +245,59 @@ def test_images_of_another_benchmark_are_said_to_be(tmp_path: Path) -> None:
     for path in other.glob("manifest*"):
         path.write_text("nonsense")
     assert all(preset.name for preset in check_presets(other))  # said, not raised
+
+
+def test_few_open_files_and_a_name_that_does_not_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "nowhere.invalid")
+    monkeypatch.setattr("resource.getrlimit", lambda _: (600, 4096))
+    files, name = machine.limits(64)
+    assert (files.topic, files.status) == ("open files", WARNING)
+    assert "may open 600 files, and 64 workers need 640" in files.message
+    assert (name.topic, name.status) == ("host name", WARNING)
+    assert "nowhere.invalid" in name.message
+    monkeypatch.setattr("socket.gethostname", lambda: "localhost")
+    assert [*machine.limits(44)] == []
+
+
+@pytest.mark.parametrize(("version", "status"), [("2.29.2", WARNING), ("2.29.3", OK)])
+def test_an_nccl_that_is_known_as_bad(
+    version: str, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(software, "driver_version", lambda: "595.0")
+    monkeypatch.setattr(software, "usable_gpus", lambda: 2)
+    _, nccl = software.cuda(StackProbe({"cuda": "13.0", "gpus": 2, "nccl": version}))
+    assert nccl.status == status
+    assert f"NCCL {version}" in nccl.message
+
+
+def test_nodes_are_named_with_what_is_odd(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Launcher:
+        def __init__(self, trials: list[Trial]) -> None:
+            self._trials = trials
+
+        def try_nodes(self, configuration: Any) -> list[Trial]:
+            asked.append((configuration.preset, configuration.nodes))
+            return self._trials
+
+        def close(self) -> None:
+            asked.append("closed")
+
+    trials = [Trial(f"n{i}", (), 10.0, 1.0) for i in range(4)]
+    trials[2] = Trial("n2", ("the host name x does not resolve",), 10.0, 1.5)
+
+    def checks(trials: list[Trial]) -> list[Check]:
+        monkeypatch.setattr("fourmin.doctor.examine.load_launcher", lambda *_: Launcher(trials))
+        return [*examine_nodes("digits", 4, "slurm", Placement(), lambda text: None)]
+
+    name, slow, rest = checks(trials)
+    assert (name.topic, name.status, name.message) == (
+        "node n2", WARNING, "the host name x does not resolve",
+    )  # fmt: skip
+    assert slow.topic == "node n2"
+    assert "all-reduces 50% slower than the median" in slow.message
+    assert (rest.status, rest.message) == (OK, "3 of 4 have nothing odd: n0, n1, n3")
+    assert asked == [("digits", 4), "closed"]
+    with pytest.raises(FourminError, match="launcher slurm reaches no other nodes"):
+        checks([])

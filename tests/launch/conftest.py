@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fourmin.base.canonical import sha256_hex
+from fourmin.datasets.manifest import MANIFEST_NAME, ImageRow, Manifest
 from fourmin.launch.job import Job
 from fourmin.ledger.lock import CampaignLock
 from fourmin.recipe.presets import load_preset
@@ -20,8 +21,9 @@ def job(tmp_path: Path) -> Iterator[Job]:
     campaign = tmp_path / "campaign"
     (campaign / "run-1").mkdir(parents=True)
     (campaign / "campaign.json").write_text("{}")
-    manifest = tmp_path / "manifest.json"
-    manifest.write_text("{}")
+    rows = [ImageRow(split, "a/1.png", 9, bytes(32), 8, 8) for split in ("train", "val")]
+    manifest = tmp_path / MANIFEST_NAME
+    Manifest.from_rows(rows).write(manifest)
     configuration = load_preset("digits").with_overrides(
         {"nodes": 2, "procs_per_node": 1, "device": "cpu", "precision": "fp32"}
     )
@@ -29,7 +31,8 @@ def job(tmp_path: Path) -> Iterator[Job]:
         yield Job(
             configuration=configuration, ruleset="1.0", run=1, attempt=1, seed=1,
             campaign=sha256_hex(b"{}"), practice=True, submitter="finish", system_name="x",
-            system={}, system_digest="", package_digest=package_digest(), dataset={},
+            system={}, system_digest="", package_digest=package_digest(),
+            dataset=Manifest.load(manifest).facts(),
             data_dir=tmp_path, manifest=manifest, events_log=campaign / "run-1" / "events.log",
             checkpoints=campaign / "run-1" / "checkpoints", control_socket=tmp_path / "control",
             scratch=tmp_path,

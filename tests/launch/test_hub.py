@@ -22,8 +22,10 @@ from fourmin.datasets.manifest import MANIFEST_NAME
 from fourmin.launch import hub as hub_module
 from fourmin.launch import preflight
 from fourmin.launch.control import ORPHANED
-from fourmin.launch.hub import Hub, NodesRun
+from fourmin.launch.hub import Hub
 from fourmin.launch.job import Job
+from fourmin.launch.nodes import NodesRun
+from fourmin.launch.timeouts import Timeouts
 from fourmin.launch.wire import TOKEN_VARIABLE, connect
 
 ACTOR = """
@@ -73,7 +75,7 @@ class Nodes:
     def both(self) -> Hub:
         self.add("n1", 0)
         self.add("n2", 1)
-        self.hub.wait(20, lambda: "")
+        self.hub.wait(90, lambda: "")
         return self.hub
 
 
@@ -84,13 +86,13 @@ def nodes() -> Iterator[Nodes]:
     made.hub.close()
     for process in made.processes:
         try:
-            process.wait(10)
+            process.wait(60)
         finally:
             process.kill()
             process.communicate()
 
 
-def until(run: NodesRun, kind: str, seconds: float = 15) -> Any:
+def until(run: NodesRun, kind: str, seconds: float = 90) -> Any:
     """The next message of a kind; rank 0 is let go when it asks."""
     deadline = time.monotonic() + seconds
     while True:
@@ -101,7 +103,7 @@ def until(run: NodesRun, kind: str, seconds: float = 15) -> Any:
             return message
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -119,7 +121,7 @@ def test_two_runs_one_after_the_other_on_the_same_nodes(nodes: Nodes, job: Job) 
         run.kill([])
         assert "[n2] actor 1 True" in run.output()
     hub.close()
-    assert [process.wait(10) for process in nodes.processes] == [0, 0]
+    assert [process.wait(60) for process in nodes.processes] == [0, 0]
 
 
 def test_a_failed_worker_is_named_with_its_node(nodes: Nodes, job: Job) -> None:
@@ -138,11 +140,9 @@ def test_an_agent_that_dies_without_a_word_names_its_node(nodes: Nodes, job: Job
     run.kill([])
 
 
-def test_a_killed_node_is_named_at_once_and_leaves_no_worker(
-    nodes: Nodes, job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_node_is_named_at_once_and_leaves_no_worker(nodes: Nodes, job: Job) -> None:
     # The broken line tells: nobody waits for a silence.
-    monkeypatch.setattr(hub_module, "SILENCE_SECONDS", 3600.0)
+    nodes.hub._timeouts = Timeouts(silence=3600)
     hub = nodes.both()
     run = hub.start(replace(job, submitter="sleep"))
     worker = next(m for m in iter(lambda: until(run, "hello"), None) if m.rank == 1)
@@ -154,7 +154,7 @@ def test_a_killed_node_is_named_at_once_and_leaves_no_worker(
     assert [node.name for node in hub.lost()] == ["n2"]
     # Another may take its place.
     nodes.add("n3", 1)
-    hub.wait(20, lambda: "")
+    hub.wait(90, lambda: "")
     again = hub.start(job)
     assert {until(again, "finished").node for _ in range(2)} == {"n1", "n3"}
     again.kill([])
@@ -163,7 +163,7 @@ def test_a_killed_node_is_named_at_once_and_leaves_no_worker(
 def test_a_host_that_falls_silent_is_lost(
     nodes: Nodes, job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_module, "SILENCE_SECONDS", 1.0)
+    nodes.hub._timeouts = Timeouts(silence=1)
     monkeypatch.setattr(hub_module, "PING_SECONDS", 0.1)
     run = nodes.both().start(replace(job, submitter="sleep"))
     until(run, "hello")
@@ -181,14 +181,14 @@ def test_nodes_end_their_workers_when_the_command_has_gone(nodes: Nodes, job: Jo
     pids = [until(run, "hello").pid for _ in range(2)]
     for node in hub._nodes.values():
         node.wire.close()
-    assert [process.wait(10) for process in nodes.processes] == [ORPHANED, ORPHANED]
+    assert [process.wait(60) for process in nodes.processes] == [ORPHANED, ORPHANED]
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
 
 
 def test_another_version_on_a_node_is_named_and_nothing_is_started(nodes: Nodes, job: Job) -> None:
     nodes.add("n1", 0)
     nodes.add("n2", 1, "--old")
-    nodes.hub.wait(20, lambda: "")
+    nodes.hub.wait(90, lambda: "")
     with pytest.raises(FourminError) as caught:
         nodes.hub.start(job)
     assert caught.value.what == "node n2: another version of fourmin"
@@ -243,7 +243,11 @@ def facts(job: Job, name: str = "node n1", offset: float = 0.0, **other: Any) ->
         ({"configuration_digest": "x"}, "node n2: another configuration"),
         ({"data_dir": False}, "node n2: no folder"),
         ({"manifest": "x"}, "node n2: another manifest of the data"),
-        ({"manifest": None}, "node n2: another manifest of the data"),
+        (
+            {"manifest": None, "dataset": None, "manifest_problem": "cut short"},
+            "node n2 cannot read the manifest of the data",
+        ),
+        ({"dataset": {"classes": 3}}, "node n2: other images than the campaign was registered"),
         ({"busy_gpus": ["GPU 0: 1 processes"]}, "node n2 uses its GPUs for something else"),
         ({"results_problem": "read-only"}, "node n2 cannot write the event log"),
         ({"staging_problem": "no room"}, "node n2 cannot hold a copy of the images"),

@@ -35,17 +35,25 @@ if rank == 1 and job.submitter == "dies": os._exit(9)
 client.finish()
 """
 NODE = f"""
-import sys
+import os, sys
 from fourmin.launch import node
 node.agent_command = lambda configuration, place: [sys.executable, "-c", {ACTOR!r}, *place]
+def tried(asked, scratch, started):
+    if os.environ["SLURMD_NODENAME"] == "n1": problems = []
+    else: problems = ["too small for " + repr(["x" for _ in asked["names"]])]
+    return {{"problems": problems, "step_ms": float(asked["configuration"]["nodes"]),
+            "allreduce_ms": 1.0}}
+node.trial.try_node = tried
 node.main(sys.argv[1:])
 """
 SRUN = """#!/bin/sh
 # One process on each of two nodes, as Slurm would start them.
+echo "$@" >> {log}
+for one in "$@"; do case $one in --nodelist=*) names=${{one#*=}};; esac; done
 while [ "$1" != -m ]; do shift; done
 shift 2
-SLURM_NODEID=0 SLURMD_NODENAME=n1 {python} {node} "$@" & first=$!
-SLURM_NODEID=1 SLURMD_NODENAME=n2 {python} {node} "$@" & second=$!
+SLURM_NODEID=0 SLURMD_NODENAME=${{names%%,*}} {python} {node} "$@" & first=$!
+SLURM_NODEID=1 SLURMD_NODENAME=${{names##*,}} {python} {node} "$@" & second=$!
 trap 'kill $first $second' TERM
 wait $first && wait $second
 """
@@ -71,7 +79,12 @@ def slurm(tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     folder = tmp_path / "bin"
     folder.mkdir()
     srun = folder / "srun"
-    srun.write_text(SRUN.format(python=shlex.quote(sys.executable), node=shlex.quote(str(program))))
+    srun.write_text(
+        SRUN.format(
+            python=shlex.quote(sys.executable), node=shlex.quote(str(program)),
+            log=shlex.quote(str(tmp_path / "asked")),
+        )
+    )  # fmt: skip
     (folder / "scontrol").write_text("#!/bin/sh\necho n1; echo n2\n")
     for tool in folder.iterdir():
         tool.chmod(0o755)
@@ -90,6 +103,23 @@ def test_slurm_runs_a_step_for_each_run(slurm: Path, job: Job) -> None:
     failure, _ = watch(replace(job, submitter="dies"), launcher)
     assert failure is not None
     assert failure.summary.endswith("on node n2 died without a word")
+    launcher.close()
+
+
+def test_nodes_are_tried_in_a_step_and_left_out_of_later_ones(
+    slurm: Path, job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher = SlurmLauncher(Surroundings())
+    first, second = launcher.try_nodes(job.configuration)
+    assert (first.name, second.name) == ("n1", "n2")
+    assert (second.step_ms, second.problems) == (2.0, ("too small for ['x']",))
+    (slurm.parent / "scontrol").write_text("#!/bin/sh\necho n1; echo n2; echo n3\n")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "3")
+    launcher.leave_out(["n1"])
+    assert watch(job, launcher) == (None, ["start"])
+    tried, ran = (tmp_path / "asked").read_text().splitlines()
+    assert "--nodelist=n1,n2 --nodes=2 --ntasks=2 " in tried
+    assert "--nodelist=n2,n3 --nodes=2 --ntasks=2 " in ran
     launcher.close()
 
 
@@ -133,7 +163,7 @@ def test_a_node_is_asked_where_the_command_is_none_itself(
 def test_nodes_started_by_hand_stay_for_all_runs(
     job: Job, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def command(addresses: list[str], port: str, index: int) -> list[str]:
+    def command(addresses: list[str], port: str, index: int, timeouts: object) -> list[str]:
         place = f"{','.join(addresses)}:{port}"
         return [sys.executable, str(program), place, "--index", str(index)]
 
@@ -172,7 +202,7 @@ def test_a_node_s_part_in_this_process(job: Job, monkeypatch: pytest.MonkeyPatch
     threads = [threading.Thread(target=serve, args=(index,)) for index in range(2)]
     for thread in threads:
         thread.start()
-    hub.wait(20, lambda: "")
+    hub.wait(90, lambda: "")
     broken = replace(job, manifest=job.manifest.with_name("missing"))
     with pytest.raises(FourminError, match="fewer than 1 GPUs"):
         hub.start(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 import torch
 
 from fourmin.base.errors import NOT_CONVERGED, FourminError
+from fourmin.datasets.manifest import SPLITS, ImageRow, Manifest
+from fourmin.datasets.manifest_image import share_manifest
 from fourmin.recipe.presets import load_preset
 from fourmin.training import epochs, session
 from fourmin.training.data.order import (
@@ -53,6 +56,9 @@ class Told:
         for step in range(STEPS):
             for indices in rank_share(order, step, BATCH, 0, 1, 2):
                 yield SimpleNamespace(images=None, labels=None, indices=torch.from_numpy(indices))
+
+    def begin_evaluation(self) -> None:
+        """Nothing is logged of it."""
 
     def evaluate(self) -> list[Any]:
         return self.note("the validation images", [])
@@ -132,6 +138,23 @@ def test_it_ends_with_the_evaluation_that_reaches_the_target(
     assert run.order.hexdigest() == digest_of_order(SEED, range(1, 5), SAMPLES, BATCH)
 
 
+def test_an_evaluation_is_begun_with_the_last_steps_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After epochs 2 and 4 of 5, each of 3 steps; a replay is not evaluated."""
+    told = Told([0.1, 0.1])
+    made, run = run_of(told, monkeypatch)
+    monkeypatch.setattr(epochs, "READ_AHEAD", 2)
+    begun_at: list[int] = []
+    monkeypatch.setattr(told, "begin_evaluation", lambda: begun_at.append(told.steps))
+    made.train()
+    assert begun_at == [STEPS + 1, STEPS + 2, 3 * STEPS + 1, 3 * STEPS + 2]
+    begun_at.clear()
+    run.job.replay, run.job.restart_epoch = True, 1
+    epochs.Epochs(run, made._loader).train()
+    assert begun_at == []
+
+
 def test_it_ends_with_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told([0.1, 0.49])
     made, _ = run_of(told, monkeypatch, max_epochs=4)
@@ -176,6 +199,20 @@ def test_a_loss_that_is_not_finite_ends_the_run(monkeypatch: pytest.MonkeyPatch)
     assert told.order[-1] == "tracked_stats", "what happened is logged first"
 
 
+def test_a_manifest_of_other_images_is_refused_before_the_clock(tmp_path: Path) -> None:
+    rows = [ImageRow(split, "a/1.png", 9, bytes(32), 8, 8) for split in SPLITS]
+    Manifest.from_rows(rows).write(tmp_path / "text")
+    place: Any = SimpleNamespace(local_rank=0, ranks_per_node=1)
+    registered = share_manifest(tmp_path / "text", tmp_path / "image").facts()
+    job: Any = SimpleNamespace(
+        manifest=tmp_path / "text", manifest_image=tmp_path / "image", dataset=registered
+    )
+    assert session._read_manifest(job, place).facts() == registered
+    job.dataset = registered | {"eval_digest": "0" * 64}
+    with pytest.raises(FourminError, match="does not list the images of this campaign"):
+        session._read_manifest(job, place)
+
+
 def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the first record to the last sync, on rank 0."""
     told = Told([])
@@ -199,6 +236,7 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
         "log_hyperparameters": lambda *_: None,
         "log_clocks": lambda *_: None,
         "log_communication": lambda *_: None,
+        "_read_manifest": lambda *_: told.note("manifest read"),
         "assemble": lambda *_: told.note("assembled", run),
         "weights_digest": lambda _: "",
         "assert_same_on_all_ranks": lambda *_: None,
@@ -207,7 +245,10 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
         "Heartbeat": lambda *_: None,
         "_open_data": lambda _: told.note("data opened"),
         "Epochs": lambda *_: SimpleNamespace(
-            train=lambda: told.note("trained", True), exposed_seconds=[], attempted=0
+            train=lambda: told.note("trained", True),
+            exposed_seconds=[],
+            attempted=0,
+            close=lambda: told.note("batches made ahead are thrown away"),
         ),
     }
     for name, stub in stubs.items():
@@ -216,13 +257,18 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
     monkeypatch.setattr(session.process_group, "destroy", lambda: told.note("left"))
     job: Any = SimpleNamespace(
         configuration=load_preset("digits"), ruleset="1.0", stage=None, restart=0,
-        dataset={"train_samples": 1437}, events_log=None,
+        dataset={"train_samples": 1437}, events_log=None, imports_seconds=7.0,
     )  # fmt: skip
+    timeouts: list[float] = []
+    monkeypatch.setattr(session, "set_timeout", timeouts.append)
     control: Any = SimpleNamespace(ask_to_start=lambda: told.note("the command records the start"))
     session.take_part(job, control)
     assert told.order == [
-        "init_start", "assembled", "initial_weights_digest", "barrier",
+        "init_start", "manifest read", "assembled", "initial_weights_digest", "barrier",
         "the command records the start", "barrier", "init_stop", "energy counted from here",
         "run_start", "data opened", "trained", "run_stop", "the command hears",
-        "and to here", "data_order_digest", "synced", "closed", "left",
+        "and to here", "data_order_digest", "synced", "closed",
+        "batches made ahead are thrown away", "left",
     ]  # fmt: skip
+    # Who imports may be late for longer than who trains.
+    assert timeouts == [load_preset("digits").collective_timeout_seconds]

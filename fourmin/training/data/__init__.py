@@ -50,8 +50,12 @@ def open_data(
     device: torch.device,
     rank: int = 0,
     world_size: int = 1,
+    steps: int | None = None,
 ) -> Loader:
-    """The loader of one worker of a run. Raises FourminError as `build_loader` does."""
+    """The loader of one worker of a run of so many steps, if that is known.
+
+    Raises FourminError as `build_loader` does.
+    """
     import torch
 
     return build_loader(
@@ -74,4 +78,5 @@ def open_data(
         out_dtype=torch.float16 if config.precision == "fp16" else torch.float32,
         decoder=config.decoder,
         decoded_cache=config.decoded_cache,
+        steps=steps,
     )

@@ -13,7 +13,7 @@ With a cache of decoded images the pipeline is fed whole images instead, and onl
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,10 @@ from fourmin.training.data.dali_decoder import (
     named,
     reads_paths,
     stored,
-    with_samples,
+    with_bytes,
+    with_paths,
 )
-from fourmin.training.data.loader import Batch, Loader, Work
+from fourmin.training.data.loader import Ahead, Batch, Loader, Stream, Work
 
 PREFETCH = 3
 """Batches that DALI holds ahead of the one in use."""
@@ -49,8 +50,8 @@ class DaliLoader(Loader):
         self._dtype = types.FLOAT16 if self.out_dtype == torch.float16 else types.FLOAT
         self._pipes = {split: _Pipe(self, split) for split in ("train", "val")}
 
-    def _batches(self, split: str, work: Iterator[Work]) -> Iterator[Batch]:
-        return self._pipes[split].batches(work)
+    def _open(self, split: str, work: Iterator[Work]) -> Stream:
+        return self._pipes[split].over(work)
 
     def close(self) -> None:
         super().close()
@@ -62,8 +63,8 @@ def _steps(loader: DaliLoader, split: str) -> list[str]:
     augmentation = loader.augmentation if split == "train" else "none"
     if augmentation == "random-resized-crop":
         return ["start", "shape", "size", "mirror"]
-    images, size = loader.manifest.split(split), loader.eval_resize
-    scales = any(min(pair) != size for pair in zip(images.widths, images.heights, strict=True))
+    _, widths, heights = loader.columns[split]
+    scales = bool((np.minimum(widths, heights) != loader.eval_resize).any())
     mirrors = augmentation == "pad-crop"
     return [*(["size"] if scales else []), "crop", *(["mirror"] if mirrors else [])]
 
@@ -72,20 +73,24 @@ def _device_index(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
 
 
-class _Pipe:
-    """One built DALI pipeline and what is in flight in it."""
+class _Pipe(Stream):
+    """One built DALI pipeline, and what is in flight in it of the works it goes through."""
 
     def __init__(self, loader: DaliLoader, split: str) -> None:
         self._loader = loader
-        images = loader.manifest.split(split)
-        self._largest = (max(images.widths, default=1), max(images.heights, default=1))
+        _, *sides = loader.columns[split]
+        self._largest = [int(side.max(initial=1)) for side in sides]
         self._whole = None if loader.cache is None else WholeImages(loader, loader.cache)
         self._mixed = loader.device.type == "cuda" and loader.decoder != "cpu"
         self._geometry = _steps(loader, split)
         """The steps of the plan that this pipeline takes; the others change nothing."""
-        self._feed: Iterator[tuple[Any, ...]] = iter(())
+        self._reads: Ahead | None = None
+        """What reads the samples, where DALI does not."""
+        self._feed = self._inputs(iter(()))
         self._in_flight: deque[Work] = deque()
-        self._running = False
+        self._in_use = False
+        self._begun = False
+        """Whether DALI has been given its first batches, and none was asked for."""
         self._pipeline = self._build()
 
     def _build(self) -> Pipeline:
@@ -165,47 +170,72 @@ class _Pipe:
         """Called by DALI for each batch, ahead of its use; StopIteration ends an epoch."""
         return next(self._feed)
 
-    def _inputs(self, work: Iterator[Work]) -> Generator[tuple[Any, ...], None, None]:
-        for one, samples in self._samples(work):
+    def over(self, work: Iterator[Work]) -> _Pipe:
+        """This, to go through `work` from now on.
+
+        Raises RuntimeError when the batches before are not closed.
+        """
+        if self._in_use:
+            raise RuntimeError("close the batches of this split before asking for new ones")
+        self._in_use = True
+        sample = self._whole.held_or_stored if self._whole else stored
+        given: Iterator[tuple[Work, list[np.ndarray]]]
+        if reads_paths(self._loader):
+            given = with_paths(self._loader, work, sample)
+        else:
+            given = self._reads = with_bytes(self._loader, work, sample)
+        self._feed = self._inputs(self._whole.batches(given) if self._whole else given)
+        self._begun = False
+        return self
+
+    def _inputs(
+        self, given: Iterator[tuple[Work, list[np.ndarray]]]
+    ) -> Generator[tuple[Any, ...], None, None]:
+        for one, samples in given:
             self._in_flight.append(one)
             geometry = (getattr(one.plan, name) for name in self._geometry)
             yield (samples, one.labels, one.indices, *geometry)
 
-    def _samples(self, work: Iterator[Work]) -> Iterator[tuple[Work, list[np.ndarray]]]:
-        """Each work with what the pipeline takes of its samples."""
-        if self._whole:
-            return self._whole.batches(work)
-        return with_samples(self._loader, work, stored)
+    def begin(self) -> None:
+        if self._begun:
+            return
+        if self._reads is not None and not self._reads.begun:
+            # DALI would wait for them: it gets them when it is called for the next step.
+            self._reads.begin()
+        elif self._whole is None:
+            self._schedule()
 
-    def batches(self, work: Iterator[Work]) -> Iterator[Batch]:
-        """Run the pipeline over `work`; it can be run again afterwards.
+    def __next__(self) -> Batch:
+        if not self._begun:
+            self._schedule()
+        self._begun = False
+        outputs = self._named(self._outputs)
+        return self._batch(self._in_flight.popleft(), outputs)
 
-        Raises RuntimeError when the batches before are neither used up nor closed.
-        """
-        if self._running:
-            raise RuntimeError("close the batches of this split before asking for new ones")
-        self._running = True
-        self._feed = feed = self._inputs(work)
+    def close(self) -> None:
+        """Throw away the batches under way; it can go over other works afterwards."""
+        self._feed.close()
+        if self._reads is not None:
+            self._reads.close()
+        self._drain()
         self._in_flight.clear()
-        try:
-            while True:
-                try:
-                    outputs = self._run()
-                except StopIteration:
-                    break
-                yield self._batch(self._in_flight.popleft(), outputs)
-        finally:
-            # Left early (a limit on steps): the batches under way are thrown away.
-            feed.close()
-            self._drain()
-            self._running = False
+        self._in_use = False
 
-    def _run(self) -> Any:
+    def _schedule(self) -> None:
+        """Have DALI begin one batch more, at first as many as it holds ahead."""
+        self._named(self._pipeline.schedule_run)
+        self._begun = True
+
+    def _outputs(self) -> Any:
+        """The next batch's; StopIteration where there is none."""
         device = self._loader.device
+        if device.type == "cuda":
+            return self._pipeline.outputs(torch.cuda.current_stream(device))
+        return self._pipeline.outputs()
+
+    def _named(self, call: Callable[[], Any]) -> Any:
         try:
-            if device.type == "cuda":
-                return self._pipeline.run(torch.cuda.current_stream(device))
-            return self._pipeline.run()
+            return call()
         except RuntimeError as error:
             # With a cache no file is in question here.
             reading = () if self._whole else self._in_flight
@@ -224,7 +254,8 @@ class _Pipe:
     def _drain(self) -> None:
         try:
             while True:
-                self._pipeline.run()
+                self._pipeline.schedule_run()
+                self._pipeline.outputs()
         except StopIteration:
             self._pipeline.reset()
         except (RuntimeError, FourminError):

@@ -12,9 +12,9 @@ import numpy as np
 from nvidia.dali import Pipeline, fn, types
 
 from fourmin.base.errors import FourminError
-from fourmin.datasets.manifest import Split
+from fourmin.datasets.columns import Split
 from fourmin.training.data.cache import DecodedCache, Pixels
-from fourmin.training.data.loader import Loader, Work
+from fourmin.training.data.loader import Ahead, Loader, Work
 from fourmin.training.data.order import Indices
 from fourmin.training.data.source import TreeSource
 
@@ -54,15 +54,19 @@ def stored(loader: Loader, split: Split, index: int) -> np.ndarray:
     return np.frombuffer(loader.read_file(split, index), dtype=np.uint8)
 
 
-def with_samples(
-    loader: Loader, work: Iterator[Work], sample: Callable[[Loader, Split, int], np.ndarray]
+Sample = Callable[[Loader, Split, int], np.ndarray]
+
+
+def with_paths(
+    loader: Loader, work: Iterator[Work], sample: Sample
 ) -> Iterator[tuple[Work, list[np.ndarray]]]:
-    """Each work with `sample` of its samples; where those are read here, by threads, ahead."""
-    if reads_paths(loader):
-        return (
-            (one, [sample(loader, one.split, index) for index in one.indices.tolist()])
-            for one in work
-        )
+    """Each work with `sample` of its samples, none of which is read here."""
+    for one in work:
+        yield one, [sample(loader, one.split, index) for index in one.indices.tolist()]
+
+
+def with_bytes(loader: Loader, work: Iterator[Work], sample: Sample) -> Ahead:
+    """The same where they are read here, by threads, ahead."""
     return loader.ahead(work, lambda one, at: sample(loader, one.split, int(one.indices[at])))
 
 
@@ -119,15 +123,19 @@ class WholeImages:
             self._pipeline.set_outputs(images, encoded.shape(dtype=types.INT64))
         self._pipeline.build()
 
-    def batches(self, work: Iterator[Work]) -> Iterator[tuple[Work, list[Pixels]]]:
+    def batches(
+        self, given: Iterator[tuple[Work, list[np.ndarray]]]
+    ) -> Iterator[tuple[Work, list[Pixels]]]:
         """Each work with the pixels of its samples, in order; DECODE_AHEAD of them under way.
+
+        `given` has of each what `held_or_stored` gives.
 
         Raises FourminError, naming the file, when one cannot be read or decoded, or is not as
         wide and high as listed.
         """
         waiting: deque[_Decoding] = deque()
         try:
-            for one, samples in with_samples(self._loader, work, self._held_or_stored):
+            for one, samples in given:
                 waiting.append(_Decoding(one, samples))
                 self._begin(waiting[-1])
                 if len(waiting) > DECODE_AHEAD:
@@ -142,7 +150,7 @@ class WholeImages:
             # Left early: what is under way is thrown away.
             self._drain(waiting)
 
-    def _held_or_stored(self, loader: Loader, split: Split, index: int) -> np.ndarray:
+    def held_or_stored(self, loader: Loader, split: Split, index: int) -> np.ndarray:
         """The pixels of a sample, where they are held, or what has to be decoded."""
         pixels = self._cache.get(split.name, index)
         return stored(loader, split, index) if pixels is None else pixels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from fourmin.base.errors import FourminError
-from fourmin.datasets.manifest import Manifest, Split
+from fourmin.datasets.columns import Split
+from fourmin.datasets.manifest import Manifest
 from fourmin.training.data import geometry
 from fourmin.training.data.cache import DecodedCache
 from fourmin.training.data.order import (
@@ -56,8 +57,24 @@ class Work:
     plan: geometry.CutPlan
 
 
+class Stream(ABC, Iterator[Batch]):
+    """The batches of a split's works, some of them made ahead of their use."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Have the first batches made without waiting; to be called for some steps before."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Throw away what is under way."""
+
+
 class Loader(ABC):
     """Batches of one rank, in the order of `fourmin.training.data.order`.
+
+    `steps` are those of the whole run, from epoch 1 on: while the last batches of an epoch are
+    used, the first ones of the next are made, and never more than are made ahead within an epoch.
+    None: each epoch is made by itself.
 
     `mean` and `std` are in grey levels (0 to 255), one for each of R, G and B. EXIF orientation
     is ignored, as in published training code; grey and CMYK images become RGB. `decoded_cache` MiB
@@ -85,13 +102,14 @@ class Loader(ABC):
         out_dtype: torch.dtype = torch.float32,
         decoder: str = "auto",
         decoded_cache: int = 0,
+        steps: int | None = None,
     ) -> None:
         geometry.check_settings(augmentation, image_size, eval_resize)
         self.manifest = manifest
         self.source = open_source(data_dir, manifest)
         self.seed = seed
         self.global_batch_size = global_batch_size
-        self.gradient_accumulation_steps = gradient_accumulation_steps
+        self._accumulation = gradient_accumulation_steps
         self.rank = rank
         self.world_size = world_size
         self.device = torch.device(device)
@@ -108,27 +126,71 @@ class Loader(ABC):
             global_batch_size, world_size, gradient_accumulation_steps
         )
         self.steps_per_epoch = steps_per_epoch(len(manifest.split("train")), global_batch_size)
-        self._arrays = {name: _arrays(manifest.split(name)) for name in manifest.splits}
+        self.columns = {name: _arrays(manifest.split(name)) for name in manifest.splits}
+        """Of each split, labels, widths and heights."""
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="fourmin-read")
+        self._steps = steps
+        self._training: Stream | None = None
+        self._next_epoch: int | None = None
+        """The epoch that `_training` comes to next; None while one is under way."""
+        self._evaluation: Stream | None = None
+        """Validation batches that were begun and not asked for yet."""
 
     def train_epoch(self, epoch: int) -> Iterator[Batch]:
-        """This rank's micro-batches of an epoch: steps_per_epoch * accumulation steps of them.
+        """This rank's micro-batches of an epoch: those of `steps_per_epoch`, or of what is left.
 
-        Raises FourminError, naming the file, when one cannot be read or decoded.
+        Raises FourminError, naming the file, when one cannot be read or decoded, and RuntimeError
+        when the batches of another epoch are neither used up nor closed.
         """
-        return self._batches("train", self._training_work(epoch))
+        if self._training is not None and self._next_epoch != epoch:
+            if self._next_epoch is None:
+                raise RuntimeError("close the batches of this split before asking for new ones")
+            self._end_training()
+        if self._training is None:
+            self._training = self._open("train", self._training_work(epoch))
+        stream, self._next_epoch, whole = self._training, None, False
+        try:
+            for left in reversed(range(len(self._steps_of(epoch)) * self._accumulation)):
+                batch = next(stream)
+                if not left and self._goes_on(epoch):
+                    whole, self._next_epoch = True, epoch + 1
+                yield batch
+        finally:
+            if not whole:
+                # The last one, or left early: what was made ahead is not what comes next.
+                self._end_training()
+
+    def begin_evaluation(self) -> None:
+        """Have the first validation batches made, so that `evaluate` finds them ready."""
+        if self._evaluation is None:
+            self._evaluation = self._open("val", self._evaluation_work())
+        self._evaluation.begin()
 
     def evaluate(self) -> Iterator[Batch]:
         """This rank's validation samples, each once; the last batch may be smaller.
 
         Raises FourminError, naming the file, when one cannot be read or decoded.
         """
-        return self._batches("val", self._evaluation_work())
+        stream = self._evaluation or self._open("val", self._evaluation_work())
+        self._evaluation = None
+        try:
+            yield from stream
+        finally:
+            stream.close()
 
     def close(self) -> None:
-        """Stop the reading threads and close the files."""
+        """Throw away what was made ahead, stop the reading threads and close the files."""
+        self._end_training()
+        if self._evaluation is not None:
+            self._evaluation.close()
+            self._evaluation = None
         self._pool.shutdown(wait=True, cancel_futures=True)
         self.source.close()
+
+    def _end_training(self) -> None:
+        if self._training is not None:
+            self._training.close()
+        self._training = self._next_epoch = None
 
     def __enter__(self) -> Loader:
         return self
@@ -137,36 +199,63 @@ class Loader(ABC):
         self.close()
 
     @abstractmethod
-    def _batches(self, split: str, work: Iterator[Work]) -> Iterator[Batch]:
-        """Carry out `work` on the pipeline of a split."""
+    def _open(self, split: str, work: Iterator[Work]) -> Stream:
+        """What carries out `work` on the pipeline of a split."""
+
+    def _steps_of(self, epoch: int) -> range:
+        """The steps of an epoch, counted from the first one of epoch 1."""
+        first = (epoch - 1) * self.steps_per_epoch
+        end = first + self.steps_per_epoch
+        return range(first, end if self._steps is None else min(end, self._steps))
+
+    def _goes_on(self, epoch: int) -> bool:
+        return self._steps is not None and len(self._steps_of(epoch + 1)) > 0
 
     def _training_work(self, epoch: int) -> Iterator[Work]:
-        split = self.manifest.split("train")
-        permutation = epoch_permutation(self.seed, epoch, len(split))
-        for step in range(self.steps_per_epoch):
-            for indices in rank_share(
+        """From the first batch of `epoch` to the last one that is known to come."""
+        order = self._own_order(epoch)
+        while True:
+            # Beside the training, not between two batches: ImageNet's takes a tenth of a second.
+            following = self._goes_on(epoch)
+            coming = self._pool.submit(self._own_order, epoch + 1) if following else None
+            for indices in order:
+                yield self._training_batch(epoch, indices)
+            if coming is None:
+                return
+            epoch, order = epoch + 1, coming.result()
+
+    def _own_order(self, epoch: int) -> Indices:
+        """This rank's samples of an epoch; int64, (micro-batches, micro-batch)."""
+        permutation = epoch_permutation(self.seed, epoch, len(self.manifest.split("train")))
+        shares = [
+            rank_share(
                 permutation,
                 step,
                 self.global_batch_size,
                 self.rank,
                 self.world_size,
-                self.gradient_accumulation_steps,
-            ):
-                labels, widths, heights = (column[indices] for column in self._arrays["train"])
-                randoms = augmentation_randoms_of(
-                    self.seed, epoch, indices, geometry.RANDOMS[self.augmentation]
-                )
-                plan = geometry.training_plan(
-                    self.augmentation, widths, heights, randoms, self.image_size, self.eval_resize
-                )
-                yield Work(split, indices, labels, plan)
+                self._accumulation,
+            )
+            for step in range(len(self._steps_of(epoch)))
+        ]
+        return np.concatenate(shares)
+
+    def _training_batch(self, epoch: int, indices: Indices) -> Work:
+        labels, widths, heights = (column[indices] for column in self.columns["train"])
+        randoms = augmentation_randoms_of(
+            self.seed, epoch, indices, geometry.RANDOMS[self.augmentation]
+        )
+        plan = geometry.training_plan(
+            self.augmentation, widths, heights, randoms, self.image_size, self.eval_resize
+        )
+        return Work(self.manifest.split("train"), indices, labels, plan)
 
     def _evaluation_work(self) -> Iterator[Work]:
         split = self.manifest.split("val")
         share = evaluation_share(len(split), self.rank, self.world_size)
         for start in range(0, len(share), self.batch_size):
             indices = share[start : start + self.batch_size]
-            labels, widths, heights = (column[indices] for column in self._arrays["val"])
+            labels, widths, heights = (column[indices] for column in self.columns["val"])
             plan = geometry.evaluation_plan(widths, heights, self.image_size, self.eval_resize)
             yield Work(split, indices, labels, plan)
 
@@ -181,35 +270,58 @@ class Loader(ABC):
             f"fetch it again, then: fourmin data check {self.source.data_dir}",
         )
 
-    def ahead(
-        self, work: Iterable[Work], task: Callable[[Work, int], Any]
-    ) -> Iterator[tuple[Work, list[Any]]]:
-        """Each work with `task(work, position)` of all its samples, done by threads, in order.
+    def ahead(self, work: Iterator[Work], task: Callable[[Work, int], Any]) -> Ahead:
+        """Each work with `task(work, position)` of all its samples, done by threads, in order."""
+        return Ahead(self._pool, self.threads, work, task)
 
-        READ_AHEAD batches are under way at a time.
-        """
-        waiting: deque[tuple[Work, list[Future[list[Any]]]]] = deque()
 
-        def take() -> tuple[Work, list[Any]]:
-            done, futures = waiting.popleft()
-            return done, [item for future in futures for item in future.result()]
+class Ahead(Iterator[tuple[Work, list[Any]]]):
+    """Works with what threads make of their samples; READ_AHEAD works are under way at a time."""
 
-        try:
-            for one in work:
-                size = -(-len(one.indices) // self.threads)
-                spans = (
-                    range(at, min(at + size, len(one.indices)))
-                    for at in range(0, len(one.indices), size)
-                )
-                waiting.append((one, [self._pool.submit(_run, task, one, span) for span in spans]))
-                if len(waiting) > READ_AHEAD:
-                    yield take()
-            while waiting:
-                yield take()
-        finally:
-            for _, futures in waiting:
-                for future in futures:
-                    future.cancel()
+    def __init__(
+        self,
+        pool: ThreadPoolExecutor,
+        threads: int,
+        work: Iterator[Work],
+        task: Callable[[Work, int], Any],
+    ) -> None:
+        self._pool = pool
+        self._threads = threads
+        self._work = work
+        self._task = task
+        self._waiting: deque[tuple[Work, list[Future[list[Any]]]]] = deque()
+        self.begun = False
+
+    def begin(self) -> None:
+        """Have the first works begun, without waiting for any."""
+        self.begun = True
+        self._fill(READ_AHEAD)
+
+    def __next__(self) -> tuple[Work, list[Any]]:
+        self._fill(READ_AHEAD + 1)
+        if not self._waiting:
+            raise StopIteration
+        work, futures = self._waiting.popleft()
+        return work, [item for future in futures for item in future.result()]
+
+    def close(self) -> None:
+        """Take back what no thread has begun."""
+        while self._waiting:
+            for future in self._waiting.popleft()[1]:
+                future.cancel()
+
+    def _fill(self, most: int) -> None:
+        while len(self._waiting) < most:
+            work = next(self._work, None)
+            if work is None:
+                return
+            size = -(-len(work.indices) // self._threads)
+            spans = (
+                range(at, min(at + size, len(work.indices)))
+                for at in range(0, len(work.indices), size)
+            )
+            futures = [self._pool.submit(_run, self._task, work, span) for span in spans]
+            self._waiting.append((work, futures))
 
 
 def _run(task: Callable[[Work, int], Any], work: Work, span: range) -> list[Any]:

@@ -10,7 +10,8 @@ from bisect import bisect_right
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
-from fourmin.datasets.manifest import Manifest, Split
+from fourmin.datasets.columns import Split
+from fourmin.datasets.manifest import Manifest
 from fourmin.datasets.shards import (
     BLOCK,
     Shard,

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from fourmin.base.errors import FourminError
+from fourmin.datasets.manifest import Manifest
 from fourmin.datasets.staging import copy_dataset, left_behind, staged_folder
 from fourmin.launch.job import Job
 from fourmin.log import keys
@@ -51,7 +52,9 @@ def refuse_shared_stage(job: Job, stage: Path, place: WorkerPlace) -> None:
         )
 
 
-def stage_dataset(job: Job, stage: Path, place: WorkerPlace, log: RunLog) -> Path:
+def stage_dataset(
+    job: Job, manifest: Manifest, stage: Path, place: WorkerPlace, log: RunLog
+) -> Path:
     """Have the dataset copied below `stage` on every node, and wait for all of them.
 
     The first worker of each node copies. What a run of the campaign left there when it was
@@ -66,7 +69,8 @@ def stage_dataset(job: Job, stage: Path, place: WorkerPlace, log: RunLog) -> Pat
     if place.local_rank == 0:
         for left_over in left_behind(stage, job.campaign):
             shutil.rmtree(left_over, ignore_errors=True)
-        copied = copy_dataset(job.data_dir, folder, min(THREADS, 4 * (os.cpu_count() or 1)))
+        threads = min(THREADS, 4 * (os.cpu_count() or 1))
+        copied = copy_dataset(job.data_dir, manifest, folder, threads)
     dist.barrier(group)
     if copied is not None:
         log.end(keys.STAGING_STOP, None, files=copied.files, bytes=copied.bytes)

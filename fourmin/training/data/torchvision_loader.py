@@ -15,23 +15,15 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as transforms
 
-from fourmin.datasets.manifest import Split
-from fourmin.training.data.loader import Batch, Loader, Work
+from fourmin.datasets.columns import Split
+from fourmin.training.data.loader import Ahead, Batch, Loader, Stream, Work
 
 
 class TorchvisionLoader(Loader):
     """Batches decoded by Pillow and transformed by torchvision; arguments as `Loader`."""
 
-    def _batches(self, split: str, work: Iterator[Work]) -> Iterator[Batch]:
-        mean = torch.tensor(self.mean, dtype=torch.float32)
-        scale = 1 / torch.tensor(self.std, dtype=torch.float32)
-        for one, pixels in self.ahead(work, self._square):
-            images = (torch.from_numpy(np.stack(pixels)).float() - mean) * scale
-            yield Batch(
-                images=images.permute(0, 3, 1, 2).to(self.device, self.out_dtype),
-                labels=torch.from_numpy(one.labels).to(self.device),
-                indices=torch.from_numpy(one.indices.copy()),
-            )
+    def _open(self, split: str, work: Iterator[Work]) -> Stream:
+        return _Squares(self, self.ahead(work, self._square))
 
     def _square(self, work: Work, position: int) -> np.ndarray:
         """One sample, decoded and cut: uint8, (size, size, 3)."""
@@ -69,6 +61,32 @@ class TorchvisionLoader(Loader):
             raise self.undecodable(split, index, error) from error
         self.source.check_shape(split, index, image.height, image.width)
         return image
+
+
+class _Squares(Stream):
+    """Batches of what the loader's threads have cut."""
+
+    def __init__(self, loader: Loader, ahead: Ahead) -> None:
+        self._loader = loader
+        self._ahead = ahead
+        self._mean = torch.tensor(loader.mean, dtype=torch.float32)
+        self._scale = 1 / torch.tensor(loader.std, dtype=torch.float32)
+
+    def begin(self) -> None:
+        self._ahead.begin()
+
+    def __next__(self) -> Batch:
+        work, pixels = next(self._ahead)
+        images = (torch.from_numpy(np.stack(pixels)).float() - self._mean) * self._scale
+        loader = self._loader
+        return Batch(
+            images=images.permute(0, 3, 1, 2).to(loader.device, loader.out_dtype),
+            labels=torch.from_numpy(work.labels).to(loader.device),
+            indices=torch.from_numpy(work.indices.copy()),
+        )
+
+    def close(self) -> None:
+        self._ahead.close()
 
 
 def as_rgb(stored: Image.Image) -> Image.Image:

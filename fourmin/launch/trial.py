@@ -1,0 +1,75 @@
+"""What a node is found to be before a campaign is registered: its limits, and how fast it is alone.
+
+A node that is asked starts its workers by themselves, on synthetic images (`training.trial`).
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fourmin.base.errors import FourminError
+from fourmin.launch.agent import Agent, spawn_agent
+from fourmin.launch.preflight import CLOCK_BOUND_MS
+from fourmin.recipe.configuration import Configuration
+from fourmin.system.fitness import bad_nccl, node_problems
+
+TRIAL_VARIABLE = "FOURMIN_TRIAL"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One node. Times are medians in ms of its own workers' steps and all-reduces among them."""
+
+    name: str
+    problems: tuple[str, ...]
+    step_ms: float
+    allreduce_ms: float
+
+    @classmethod
+    def of(cls, name: str, said: Mapping[str, Any], offset_ms: float, within_ms: float) -> Trial:
+        """What a node said, and how far its clock is from the command's."""
+        problems = list(said["problems"])
+        if abs(offset_ms) - within_ms > CLOCK_BOUND_MS:
+            problems.append(f"its clock is {offset_ms / 1000:+.1f} s off")
+        return cls(name, tuple(problems), said["step_ms"], said["allreduce_ms"])
+
+
+def try_node(
+    asked: Mapping[str, Any], scratch: Path, started: Callable[[Agent], object]
+) -> dict[str, Any]:
+    """This node's part; `started` is told what has to be ended, should the command go.
+
+    Raises FourminError where the workers fail.
+    """
+    configuration = Configuration.from_json(asked["configuration"])
+    gpus = configuration.procs_per_node if configuration.device == "cuda" else 0
+    problems = list(node_problems(asked["names"], configuration.workers, gpus))
+    place = scratch / "trial.json"
+    place.write_text(json.dumps(asked["configuration"]))
+    agent = spawn_agent(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone",
+            f"--nproc-per-node={configuration.procs_per_node}", "--max-restarts=0",
+            "--module", "fourmin.training.trial",
+        ],
+        configuration.threads,
+        scratch,
+        {TRIAL_VARIABLE: str(place)},
+    )  # fmt: skip
+    started(agent)
+    if agent.wait():
+        lines = agent.output().strip().splitlines()
+        raise FourminError("its workers failed by themselves", "; ".join(lines[-4:]))
+    found = json.loads(place.with_suffix(".out").read_text())
+    known = bad_nccl(found["nccl"], platform.machine()) if gpus and found["nccl"] else ""
+    return {
+        "problems": [*problems, *filter(None, [known])],
+        "step_ms": found["step_ms"],
+        "allreduce_ms": found["allreduce_ms"],
+    }
