@@ -250,6 +250,35 @@ def test_a_node_set_down_in_training_requeues_the_job_and_the_lost_time_counts(
     wait_until_no_worker(tmp_path)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+def test_a_node_that_dies_while_the_job_is_queued_again_is_waited_for(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    process = started(cluster, tmp_path, "--practice", "--runs", "1", "--max-steps", "132")
+    wait_for_note(process, "epoch 2  accuracy")
+    time.sleep(1.0)  # the checkpoint is written beside the training
+    try:
+        cluster.ask("scontrol", "update", "nodename=n3", "state=down", "reason=test")
+        wait_for_note(process, "PENDING")
+        cluster.ask("scontrol", "update", "nodename=n2", "state=down", "reason=test")
+        cluster.ask("scontrol", "update", "nodename=n3", "state=resume")
+        # Slurm holds a job that is queued again for a while, and then has too few nodes for it.
+        time.sleep(5.0)
+        assert [job.split()[1] for job in cluster.jobs()] == ["PENDING"]
+        assert process.poll() is None
+    finally:
+        for node in ("n2", "n3"):
+            cluster.ask("scontrol", "update", f"nodename={node}", "state=resume")
+    output, errors = process.communicate(timeout=600)
+    assert process.returncode == 0, errors
+    assert "checked: valid" in output
+    (campaign,) = (tmp_path / "results").glob("practice-digits-*")
+    kinds = [json.loads(line)["kind"] for line in (campaign / "ledger.jsonl").open()]
+    assert (kinds.count("run-intent"), kinds.count("run-restart")) == (1, 1)
+    wait_until_no_worker(tmp_path)
+
+
 def wait_until_no_worker(state: Path, seconds: float = 20) -> None:
     """Until no process is left whose environment is this test's."""
     mark = f"XDG_STATE_HOME={state}".encode()
