@@ -117,10 +117,13 @@ class RunFinished(_Told):
     epochs: float | None
     quality: float | None
     failure: str | None
+    started_in_seconds: float | None = None
+    """From the ledger's run-intent to its run-start."""
 
     @classmethod
-    def of(cls, facts: RunFacts) -> RunFinished:
-        return cls(**{name: getattr(facts, name) for name in _names(cls)})
+    def of(cls, facts: RunFacts, started_in_seconds: float | None) -> RunFinished:
+        told = {name: getattr(facts, name) for name in _names(cls)[:-1]}
+        return cls(**told, started_in_seconds=started_in_seconds)
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,8 @@ class _SlotRun:
             )
         summary = None if failure is None else failure.summary
         facts = _record_outcome(self._campaign, slot, self._attempt, summary, self._stopped_ms)
-        self._observer.take(RunFinished.of(facts))
+        started_in = self._campaign.history.runs[slot.run].started_in_seconds
+        self._observer.take(RunFinished.of(facts, started_in))
         if failure is not None and failure is not _EARLIER:
             more = any(other.status is None for other in self._campaign.slots())
             raise FourminError(

@@ -196,6 +196,8 @@ def _outcome(result: RunFinished) -> str:
         text += f"  accuracy {result.quality:.4f} after epoch {result.epochs:g}"
     if result.minutes is not None:
         text += f"  time to train {result.minutes * 60:.2f} s"
+    if result.started_in_seconds is not None:
+        text += f"  started in {result.started_in_seconds:.1f} s"
     return f"{text}  {result.failure}" if result.failure else text
 
 

@@ -25,6 +25,13 @@ class RunHistory:
     restarts: list[Entry] = field(default_factory=list)
     result: Entry | None = None
 
+    @property
+    def started_in_seconds(self) -> float | None:
+        """From the intent of the attempt that started to its start; None where none did."""
+        if self.start is None or not self.intents:
+            return None
+        return (self.start.time_ms - self.intents[-1].time_ms) / 1000
+
     @cached_property
     def kept_attempts(self) -> frozenset[int]:
         """The attempts that never started and of which a later intent names the log."""

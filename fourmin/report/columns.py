@@ -138,6 +138,8 @@ DETAILS = (
         "exposed communication",
         lambda r: NONE if r.exposed_ms is None else f"{r.exposed_ms:.2f} ms",
     ),
+    Column("steady rate", wording.steady),
+    Column("started in", lambda r: wording.seconds(r.started_in_seconds)),
     Column("energy", wording.energy),
     Column("cost", wording.cost),
     Column("evidence", wording.evidence),

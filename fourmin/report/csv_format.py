@@ -52,7 +52,7 @@ _FIELDS = (
     "clock", "round", "citation", "run_minutes", "run_statuses", "status", "unchecked", "evidence",
     "rank", "ranked", "scaled", "nodes", "batches", "campaigns_at_batch", "failed_campaigns",
     "pending_campaigns", "known_campaigns", "shown_campaigns", "practice_campaigns",
-    "attempts_before_start", "fails",
+    "attempts_before_start", "fails", "steady_share", "started_in_seconds",
 )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from fourmin.base.text import how_many
@@ -15,71 +15,17 @@ from fourmin.ledger.chain import Entry
 from fourmin.ledger.landings import SELF, Landing
 from fourmin.ledger.registered import GONE
 from fourmin.report.prices import Price
+from fourmin.report.runs import Energy, ReportedRun
+from fourmin.results.clock_use import mean_rest, rest_to_json
 from fourmin.results.rcp import Convergence
-from fourmin.results.run_result import RunFacts
 from fourmin.results.scoring import counted
-from fourmin.results.statistics import known_mean, mean
+from fourmin.results.statistics import known_mean, known_median, mean
 from fourmin.rules.verdict import FAILS_HERE, INVALID, NOT_JUDGED, UNCHECKED, VALID, Verdict
 
 PUBLISHED = "published"
 """The source of results that others reported and nobody checked here."""
 CLOSED, PENDING, ABANDONED = "closed", "pending", "abandoned"
 _UNKNOWN = Convergence(None, None)
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A part of a run: `initialization`, `run`, `epoch`, `block` or `evaluation`.
-
-    Start and stop are minutes since run_start, so negative before the clock; `stop` is None
-    where the part never ended.
-    """
-
-    name: str
-    epoch: float | None
-    start: float
-    stop: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Communication:
-    """What gradient communication cost a step of rank 0, in milliseconds not hidden by compute."""
-
-    exposed_ms_median: float
-    exposed_ms_p95: float
-    algorithms: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Energy:
-    """Measured from run_start to run_stop: joules, by which meter, and of which parts."""
-
-    joules: float
-    method: str
-    scope: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Keys of result.json, marked as measured."""
-        return {**asdict(self), "basis": "measured"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportedRun:
-    """One run: its path, what its log says, and the minutes with which it counts."""
-
-    path: str
-    facts: RunFacts
-    minutes: float | None
-    spans: tuple[Span, ...] = ()
-    communication: Communication | None = None
-    energy: Energy | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """As `fourmin report --format json` gives it."""
-        names = ("status", "minutes", "epochs", "quality")
-        told = {name: getattr(self.facts, name) for name in names}
-        energy = self.energy and self.energy.to_json()
-        return {"path": self.path, **told, "minutes": self.minutes, "energy": energy}
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +273,21 @@ class Result:
         """Mean over the runs of the median exposed communication of a step."""
         return known_mean(r.communication.exposed_ms_median for r in self.runs if r.communication)
 
+    @property
+    def steady_share(self) -> float | None:
+        """Median over the runs of the share of the clock at the steady rate; None without one."""
+        return known_median(run.steady_share for run in self.runs)
+
+    @property
+    def rest_seconds(self) -> Mapping[str, float]:
+        """Seconds of a run beside the steady rate, the mean over the runs of each part."""
+        return mean_rest([run.clock_use for run in self.runs if run.clock_use])
+
+    @property
+    def started_in_seconds(self) -> float | None:
+        """Median over the runs of the time from run-intent to run-start; None without one."""
+        return known_median(run.started_in_seconds for run in self.runs)
+
     def to_json(self) -> dict[str, Any]:
         """As `fourmin report --format json` gives it; keys are added, never renamed."""
         point = self.convergence.reference
@@ -345,6 +306,7 @@ class Result:
                 "mean": point.mean,
                 "minimum": point.minimum,
             },
+            "rest_seconds": rest_to_json(self.rest_seconds),
             "scaling_baseline": self.baseline and self.baseline.path,
             "energy": self.energy and self.energy.to_json(),
             "cost": None
@@ -370,7 +332,7 @@ _KEYS = (
     "status", "unchecked", "evidence", "rank", "scaled", "nodes",
     "ranked", "batches", "campaigns_at_batch", "failed_campaigns", "pending_campaigns",
     "known_campaigns", "shown_campaigns", "practice_campaigns", "attempts_before_start",
-    "fails",
+    "fails", "steady_share", "rest_seconds", "started_in_seconds",
 )  # fmt: skip
 """A result's keys in JSON, most under the names that they have here."""
 

@@ -52,7 +52,16 @@ def campaign_result(campaign: CampaignView, verdict: Verdict, now_ms: int) -> Re
         chips=plan.chips if plan else None,
         global_batch_size=configuration.get("global_batch_size"),
         quality_target=None if benchmark is None else benchmark.quality_target,
-        runs=tuple(reported(run.path, run.facts, run.timeline, practice) for run in runs),
+        runs=tuple(
+            reported(
+                run.path,
+                run.facts,
+                run.timeline,
+                practice,
+                None if run.history is None else run.history.started_in_seconds,
+            )
+            for run in runs
+        ),
         minutes=score.get("minutes"),
         scaled_minutes=score.get("scaled_minutes"),
         ci95=(interval[0], interval[1]) if interval else None,

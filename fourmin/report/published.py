@@ -6,7 +6,8 @@ from typing import Any
 
 from fourmin.base.canonical import loads_strict
 from fourmin.report.foreign import DATASETS, MLPERF_DATASET
-from fourmin.report.model import PUBLISHED, ReportedRun, Result
+from fourmin.report.model import PUBLISHED, Result
+from fourmin.report.runs import ReportedRun
 from fourmin.results.importers.model import DAWNBENCH
 from fourmin.results.run_result import RunFacts
 from fourmin.rules.verdict import Verdict

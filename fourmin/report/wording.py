@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from fourmin.base.text import how_many, printable
-from fourmin.report.model import Comparison, ReportedRun, Result
+from fourmin.report.model import Comparison, Result
+from fourmin.report.runs import ReportedRun
 from fourmin.rules.rule import SEVERITIES, Finding
 from fourmin.rules.verdict import NOT_JUDGED
 
@@ -173,6 +174,20 @@ def energy(result: Result) -> str:
         return NONE
     amount, unit = (found.joules, "J") if found.joules < 1e5 else (found.joules / 3.6e6, "kWh")
     return f"{amount:,.3g} {unit} measured ({printable(found.method)}: {printable(found.scope)})"
+
+
+def steady(result: Result) -> str:
+    """The share of the clock at the steady rate, and what a run spent the rest on."""
+    if result.steady_share is None:
+        return NONE
+    told = result.rest_seconds.items()
+    rest = ", ".join(f"{name} {seconds(spent)}" for name, spent in told if round(spent, 2))
+    return f"{result.steady_share:.1%} of the clock" + (f", the rest: {rest}" if rest else "")
+
+
+def seconds(value: float | None) -> str:
+    """Seconds with their unit, or `-` for none."""
+    return NONE if value is None else f"{value:.2f} s"
 
 
 def cost(result: Result) -> str:

@@ -19,6 +19,22 @@ def known_mean(values: Iterable[float | None]) -> float | None:
     return mean(known) if known else None
 
 
+def known_median(values: Iterable[float | None]) -> float | None:
+    """Median of those that are known, of an even number the mean of the middle two."""
+    known = sorted(value for value in values if value is not None)
+    middle = len(known) // 2
+    return mean([known[middle], known[~middle]]) if known else None
+
+
+def lower_quartile(values: Sequence[float]) -> float:
+    """The 25% quantile, linear between the two nearest values: Hyndman and Fan's type 7."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) / 4
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
 def sample_deviation(values: Sequence[float]) -> float:
     """Standard deviation with n - 1 in the denominator; 0 for a single value."""
     if len(values) < 2:

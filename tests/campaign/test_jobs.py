@@ -41,7 +41,7 @@ def printed(folder: Path, capsys: pytest.CaptureFixture[str], runs: tuple[int, .
             for record in read_log(campaign.run_folder(slot.run) / "events.log").records:
                 display.take(RecordLogged.of(slot, record))
             facts = RunFacts.read(campaign.run_folder(slot.run) / "events.log")
-            display.take(RunFinished.of(facts))
+            display.take(RunFinished.of(facts, 1.5))
     return capsys.readouterr().out.encode().splitlines()
 
 

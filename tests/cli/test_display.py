@@ -56,7 +56,7 @@ def replay(display: displays.Display, folder: Path) -> list[str]:
             for record in read_log(events).records:
                 display.take(RecordLogged.of(slot, record))
                 look()
-            display.take(RunFinished.of(RunFacts.read(events)))
+            display.take(RunFinished.of(RunFacts.read(events), 1.5))
             look()
     summary = json.loads((folder / "summary.json").read_bytes())
     display.take(CampaignClosed.of(folder, summary, check([folder])))
@@ -175,7 +175,7 @@ def events() -> Iterator[Event]:
     yield RecordLogged(1, "tracked_stats", {"throughput": 12345.6}, 2000, "POINT_IN_TIME", {})
     yield RecordLogged(1, "eval_accuracy", 0.75, 2500, "POINT_IN_TIME", {"epoch_num": 2})
     yield RunRestarting(1, 1, 2, "worker 1 died")
-    yield RunFinished(1, "converged", 0.25, 12, 0.985, None)
+    yield RunFinished(1, "converged", 0.25, 12, 0.985, None, 4.56)
     yield RunStarting(2, 3, 8)
     yield RecordLogged(2, "eval_accuracy", 0.5, 2500, "POINT_IN_TIME", {"epoch_num": 2})
     yield RunFinished(2, "aborted", 0.5, None, None, "worker 0: no \x1b[2J memory")
@@ -188,7 +188,7 @@ global batch 64, target 0.98
 run 1/2  seed 7
 run 1/2  epoch 2  accuracy 0.7500 (target 0.98)  12,346 images/s  4.0 s  about 21 s left
 run 1/2  worker 1 died; restart 1, from the checkpoint after epoch 2, with the clock running
-run 1/2  converged  accuracy 0.9850 after epoch 12  time to train 15.00 s
+run 1/2  converged  accuracy 0.9850 after epoch 12  time to train 15.00 s  started in 4.6 s
 run 2/2  seed 8  attempt 3
 run 2/2  epoch 0  accuracy 0.5000 (target 0.98)  1.0 s
 run 2/2  aborted  time to train 30.00 s  worker 0: no \\x1b[2J memory
@@ -210,12 +210,13 @@ JSON_LINES = """\
 "event_type": "POINT_IN_TIME", "metadata": {"epoch_num": 2}}
 {"event": "run-restarting", "run": 1, "restart": 1, "epoch": 2, "why": "worker 1 died"}
 {"event": "run-finished", "run": 1, "status": "converged", "minutes": 0.25, "epochs": 12, \
-"quality": 0.985, "failure": null}
+"quality": 0.985, "failure": null, "started_in_seconds": 4.56}
 {"event": "run-starting", "run": 2, "attempt": 3, "seed": 8}
 {"event": "record", "run": 2, "key": "eval_accuracy", "value": 0.5, "time_ms": 2500, \
 "event_type": "POINT_IN_TIME", "metadata": {"epoch_num": 2}}
 {"event": "run-finished", "run": 2, "status": "aborted", "minutes": 0.5, "epochs": null, \
-"quality": null, "failure": "worker 0: no \\u001b[2J memory"}
+"quality": null, "failure": "worker 0: no \\u001b[2J memory", \
+"started_in_seconds": null}
 """
 
 

@@ -185,6 +185,26 @@ def test_accuracy_is_drawn_evaluation_by_evaluation(own: Result) -> None:
     assert {row["accuracy"] for row in drawn[-2:]} == {own.quality_target}
 
 
+def test_no_moment_on_the_clock_is_blank_in_a_timeline(
+    comparison: Comparison, tmp_path: Path
+) -> None:
+    folder = make_campaign(tmp_path, restarts=[(2, 4), (3, 0)], aborted=[4])
+    seen = set()
+    for result in (*comparison.every, *collect_all([folder])):
+        drawn = rows.timeline_rows(result, rows.SECONDS)
+        seen.update(row["part"] for row in drawn)
+        for number, run in enumerate(result.runs, start=1):
+            clock = next((span for span in run.spans if span.name == "run"), None)
+            if clock is None or clock.stop is None:
+                continue
+            covered = 0.0
+            for row in sorted(drawn, key=lambda row: float(row["start"])):
+                if row["run"] == number and row["start"] <= covered + 1e-4:
+                    covered = max(covered, row["stop"])
+            assert covered == pytest.approx(clock.stop * 60, abs=1e-4)
+    assert seen == {*rows.PARTS.values()}
+
+
 def test_every_name_in_a_chart_is_unique(own: Result) -> None:
     one = f"{own.submitter}, {own.system}"
     assert rows.labels([own, own]) == [one, f"{one} (2)"]

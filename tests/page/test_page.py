@@ -24,7 +24,8 @@ from fourmin.ledger.chain import Entry
 from fourmin.report import load_renderer
 from fourmin.report.collect import collect, collect_all
 from fourmin.report.group import compare
-from fourmin.report.model import Comparison, Energy, Result
+from fourmin.report.model import Comparison, Result
+from fourmin.report.runs import Energy
 from fourmin.report.wording import duration, interval, title
 from fourmin.rules.registry import RULES
 from fourmin.rules.rule import Finding
@@ -216,7 +217,8 @@ def test_every_row_leads_to_a_section_with_everything_of_its_result(
         ]
         if result.source == "fourmin":
             assert drawn["accuracy"]["kind"].count("run") == len(evaluations)
-            assert set(drawn["timeline"]["part"]) == {"initialization", "training", "evaluation"}
+            parts = {"initialization", "before the first epoch", "training", "evaluation"}
+            assert parts <= set(drawn["timeline"]["part"]) <= {*parts, "between", "restart", "end"}
 
 
 def test_a_finding_leads_to_the_text_of_its_rule(page: Page) -> None:

@@ -15,8 +15,9 @@ from campaign_factory import make_campaign
 from fourmin.report import load_pair_renderer, load_renderer
 from fourmin.report.collect import collect_all
 from fourmin.report.group import compare
-from fourmin.report.model import Energy, Result
+from fourmin.report.model import Result
 from fourmin.report.prices import Price
+from fourmin.report.runs import Energy
 from fourmin.report.side_by_side import put_side_by_side
 
 TEXT_FORMATS = ("table", "markdown", "csv", "json")

@@ -52,6 +52,23 @@ def test_a_result_has_every_key_and_its_numbers_follow_from_the_runs(tmp_path: P
     assert {run["status"] for run in result["runs"]} == {"converged"}
 
 
+def test_started_in_is_from_the_intent_of_the_attempt_that_started(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path, retried=[2])
+    seconds: dict[int, float] = {}
+    asked: dict[int, int] = {}
+    for line in (folder / "ledger.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["kind"] == "run-intent":
+            asked[record["data"]["run"]] = record["time_ms"]
+        elif record["kind"] == "run-start":
+            run = record["data"]["run"]
+            seconds[run] = (record["time_ms"] - asked[run]) / 1000
+    told = single(folder).to_json()
+    assert [run["started_in_seconds"] for run in told["runs"]] == [*seconds.values()]
+    assert told["started_in_seconds"] == sorted(seconds.values())[2]
+    assert min(seconds.values()) > 0
+
+
 def test_every_campaign_counts_and_the_median_one_is_shown(tmp_path: Path) -> None:
     for number, pace in enumerate((100.0, 300.0, 200.0, 500.0)):
         campaign(tmp_path, number, epoch_ms=pace)

@@ -13,8 +13,9 @@ from report_factory import PRICES, gpu_campaign
 from fourmin.base.errors import FourminError
 from fourmin.report.collect import collect
 from fourmin.report.group import compare
-from fourmin.report.model import Energy, Result
+from fourmin.report.model import Result
 from fourmin.report.prices import load_prices
+from fourmin.report.runs import Energy
 from fourmin.results.statistics import log_prediction_interval
 from fourmin.rules.rule import Finding
 from fourmin.rules.verdict import Verdict

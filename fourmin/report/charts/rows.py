@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fourmin.base.text import how_many, printable
-from fourmin.report.model import ReportedRun, Result
+from fourmin.report.model import Result
+from fourmin.report.runs import ReportedRun
 from fourmin.report.wording import NOT_SCALED
+from fourmin.results.clock_use import BEFORE, BETWEEN, END, RESTART
 
 Row = dict[str, Any]
 LONGEST_NAME = 60
@@ -146,9 +148,13 @@ def timeline_rows(result: Result, unit: str) -> list[Row]:
 
 PARTS = {
     "initialization": "initialization",
-    "epoch": "training",
+    BEFORE: BEFORE,
     "block": "training",
+    "epoch": "training",
     "evaluation": "evaluation",
+    BETWEEN: BETWEEN,
+    RESTART: RESTART,
+    END: END,
 }
 """What the parts of a run are called in a timeline."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fourmin.report.charts.rows import PARTS
 from fourmin.report.charts.theme import Theme, config
 
 Spec = dict[str, Any]
@@ -97,7 +98,7 @@ def accuracy_chart(theme: Theme, width: Width, unit: str) -> Spec:
 
 
 def timeline_chart(theme: Theme, width: Width, unit: str) -> Spec:
-    """What each run spent its time on, from initialization to the last evaluation."""
+    """What each run spent its time on, from initialization to run_stop."""
     return {
         **_whole(theme, width),
         "height": {"step": ROW_STEP},
@@ -110,10 +111,10 @@ def timeline_chart(theme: Theme, width: Width, unit: str) -> Spec:
                 "field": "part",
                 "type": "nominal",
                 "scale": {
-                    "domain": ["initialization", "training", "evaluation"],
+                    "domain": list(dict.fromkeys(PARTS.values())),
                     "range": list(theme.parts),
                 },
-                "legend": {"title": None, "orient": "top", "symbolType": "square"},
+                "legend": {"title": None, "orient": "top", "symbolType": "square", "columns": 4},
             },
             "tooltip": _tooltip(
                 run="run", part="part", epoch="epoch", **{"from": "start", "to": "stop"}

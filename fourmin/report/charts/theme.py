@@ -31,7 +31,7 @@ PAPER = Theme(
     mark="#0072b2",
     mean="#d55e00",
     runs=("#0072b2", "#d55e00", "#009e73", "#aa4499", "#7a6a00", "#56b4e9", "#000000", "#7f7f7f"),
-    parts=("#9aa4b0", "#56a0d3", "#d55e00"),
+    parts=("#9aa4b0", "#e0b000", "#56a0d3", "#d55e00", "#aa4499", "#1b1f24", "#009e73"),
 )
 """After Okabe and Ito: colour-blind readers can tell them apart, and each stands out on white."""
 
@@ -43,7 +43,7 @@ PAGE = Theme(
     mark="var(--mark)",
     mean="var(--mean)",
     runs=tuple(f"var(--run-{number})" for number in range(1, 9)),
-    parts=("var(--part-1)", "var(--part-2)", "var(--part-3)"),
+    parts=tuple(f"var(--part-{number})" for number in range(1, 8)),
 )
 """Names of the page's colours, so that a chart turns dark and light with it and prints on white."""
 

@@ -14,15 +14,16 @@ from fourmin.base.text import printable
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
 from fourmin.report.columns import DETAILS
-from fourmin.report.model import ReportedRun, Result
+from fourmin.report.model import Result
 from fourmin.report.page.overview import Figure, Line, Overview
-from fourmin.report.wording import NONE, as_run, counts, duration, number, title, verdict
+from fourmin.report.runs import ReportedRun
+from fourmin.report.wording import NONE, as_run, counts, duration, number, seconds, title, verdict
 
 Pairs = list[tuple[str, str]]
 
 RUNS = (
-    "run", "ended", "time", "epochs", "accuracy", "images/s", "exposed ms", "95th percentile",
-    "energy", "seed",
+    "run", "ended", "started in", "time", "steady rate", "epochs", "accuracy", "images/s",
+    "exposed ms", "95th percentile", "energy", "seed",
 )  # fmt: skip
 _DEEPEST = 4
 
@@ -162,7 +163,9 @@ def _run(place: int, run: ReportedRun) -> list[str]:
     return [
         str(place),
         ended,
+        seconds(run.started_in_seconds),
         duration(run.minutes),
+        number(run.steady_share, ".1%"),
         number(run.facts.epochs, "g"),
         number(run.facts.quality, ".4f"),
         number(run.facts.images_per_second, ",.0f"),

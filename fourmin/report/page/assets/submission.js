@@ -1,7 +1,7 @@
 // The section of one result, built when it is opened.
 const CHARTS = {
   accuracy: ["Accuracy against time", "A line is a run, a point an evaluation, dashed the quality target."],
-  timeline: ["Timeline", "What each run spent its time on; 0 is run_start."],
+  timeline: ["Timeline", "What each run spent its time on, the clock without a gap; 0 is run_start."],
   exposed: [
     "Exposed communication",
     "The part of a step that compute does not hide. The dot is a run's median step, the line goes to its 95th percentile.",
