@@ -114,7 +114,7 @@ def timeline_chart(theme: Theme, width: Width, unit: str) -> Spec:
                     "domain": list(dict.fromkeys(PARTS.values())),
                     "range": list(theme.parts),
                 },
-                "legend": {"title": None, "orient": "top", "symbolType": "square", "columns": 4},
+                "legend": {"title": None, "orient": "top", "symbolType": "square", "columns": 3},
             },
             "tooltip": _tooltip(
                 run="run", part="part", epoch="epoch", **{"from": "start", "to": "stop"}

@@ -10,7 +10,7 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-const NUMBER = /^(-|[-\d.,e]+( (s|min|J))?)$/;
+const NUMBER = /^(-|[-\d.,e]+(%| (s|min|J))?)$/;
 
 // A table: `names` of columns, `cells` as lists of texts or elements; numbers stand to the right.
 function makeTable(caption, names, cells, style = "") {
