@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from fourmin.base.errors import FourminError
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.steps import against_machine, describe_step, with_step
+from fourmin.ruleset import load_ruleset
 
 
 def on_gpus(**changes: Any) -> Configuration:
@@ -93,3 +95,16 @@ def test_what_was_asked_for_and_cannot_train_is_refused(changes: dict[str, Any])
 def test_auto_is_no_step_of_a_run() -> None:
     with pytest.raises(FourminError, match="step='auto' is not known"):
         on_gpus().check()
+    schema = load_ruleset().schema("campaign")
+    steps = [(where, value) for where, value in _named(schema, "step") if isinstance(value, dict)]
+    assert steps
+    for where, value in steps:
+        assert sorted(value["enum"]) == ["eager", "fast"], where
+
+
+def _named(node: Any, name: str, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value of that key, however deep, and where it is."""
+    for key, value in node.items() if isinstance(node, dict) else ():
+        if key == name:
+            yield f"{where}/{key}", value
+        yield from _named(value, name, f"{where}/{key}")
