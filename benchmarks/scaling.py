@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=30, help="in a block; 6 blocks of each")
     preset = load_preset(PRESET)
     parser.add_argument(
-        "--step", choices=FIELDS["step"].choices, default=preset.step, help="of fourmin"
+        "--step", choices=FIELDS["step"].choices, default="eager", help="of fourmin"
     )
     parser.add_argument("--fusion-threshold", type=int, default=preset.fusion_threshold)
     parser.add_argument(

@@ -25,6 +25,7 @@ from fourmin.datasets.manifest import Manifest
 from fourmin.datasets.shards import holds_shards
 from fourmin.recipe.configuration import FIELDS, Configuration
 from fourmin.recipe.presets import load_preset
+from fourmin.recipe.steps import against_this_machine, with_step
 from fourmin.ruleset import load_ruleset
 from fourmin.training.backends import keep_freed_memory, set_backends
 from fourmin.training.data import open_data
@@ -202,6 +203,7 @@ def measure(
         | {name: value for name, value in changes.items() if value is not None}
         | dict.fromkeys(one_worker, 1)
     ).resolved(gpus, keep_workers=True)
+    config = with_step(config, against_this_machine())
     # The decoder belongs to DALI alone; each loader is measured with what it can take.
     dataclasses.replace(config, loader="dali").check()
     found = get_data(load_ruleset().benchmark(config.benchmark), data_dir)

@@ -37,6 +37,7 @@ def plan_json(prepared: Prepared) -> dict[str, Any]:
         "configuration": prepared.configuration.to_json(),
         "configuration_digest": prepared.configuration.digest(),
         "batch": batch_arithmetic(prepared),
+        "step": prepared.step,
         "hybrid": switching(prepared.configuration),
         "runs": prepared.runs,
         "launcher": prepared.choice.name,
@@ -55,6 +56,7 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
     yield from (f"  {name} = {value}" for name, value in configuration.to_json().items())
     yield f"  (digest {configuration.digest()})\n\nbatch"
     yield from (f"  {name} = {value}" for name, value in batch_arithmetic(prepared).items())
+    yield f"\n{prepared.step}"
     if said := switching(configuration):
         yield f"\n{said}"
     yield f"\nlauncher {prepared.choice.name}: {prepared.choice.reason}"

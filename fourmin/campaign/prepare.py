@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.fields import is_auto
 from fourmin.recipe.presets import DEFAULT, load_preset
 from fourmin.recipe.settings import keep_statistics, requested_changes
+from fourmin.recipe.steps import DECIDED_THERE, describe_step, with_step
 from fourmin.recipe.tuning import load_tuning
 from fourmin.ruleset import Benchmark, load_ruleset
 from fourmin.system.capture import capture_system
@@ -61,6 +62,8 @@ class Prepared:
     """Where the workers are; None where it cannot be seen from here."""
     data: Data | None
     """None where they are made when the campaign starts, or cannot be seen from here."""
+    step: str
+    """One line: the training step, and why it is that one."""
     refused: tuple[FourminError, ...]
 
     @property
@@ -116,8 +119,22 @@ def prepare(
         plan, configuration = wanted.campaign.plan, wanted.campaign.configuration
         benchmark = load_ruleset(plan.ruleset).benchmark(plan.benchmark)
         runs, samples = plan.runs, plan.dataset["train_samples"]
+        step = f"step: {configuration.step}, as registered"
     else:
-        configuration = resolve_configuration(wanted.request, place.gpus)
+        configuration = resolve_configuration(wanted.request, place)
+        asked = _asked(wanted.request)[0]
+        step = describe_step(configuration, asked.step, place.against_fast)
+        if submitter is not None and is_auto(asked.device) and is_auto(asked.step):
+            # This host's device is not that of the job, which plans anew.
+            step = DECIDED_THERE
+        if is_auto(configuration.step) and submitter is None:
+            refused.append(
+                FourminError(
+                    "no training step can be chosen",
+                    "it is chosen by the GPUs of the nodes, and they could not be looked at",
+                    "--set step=fast or --set step=eager",
+                )
+            )
         benchmark = load_ruleset().benchmark(configuration.benchmark)
         runs, samples = wanted.request.runs or benchmark.runs, benchmark.train_samples
     data, without_data = look_for_data(benchmark, place, placement.data_dir)
@@ -162,29 +179,33 @@ def prepare(
         submission=submission,
         system=system,
         data=data,
+        step=step,
         refused=tuple(refused),
     )
 
 
-def resolve_configuration(request: Request, gpus: int | None = None) -> Configuration:
-    """The whole configuration that `request` means, checked.
+def resolve_configuration(request: Request, place: Place | None = None) -> Configuration:
+    """The whole configuration that `request` means for workers in `place` (None: here), checked.
 
-    `gpus` is how many each node has, where those of this machine (None) say nothing of it.
+    This machine's GPUs are counted where those of `place` cannot be seen. The step is then still
+    AUTO, unless the configuration decides it.
 
     Raises FourminError for an unknown preset, key or value, or a batch that does not fit.
     """
     asked, changes = _asked(request)
+    place = place or Place.seen()
+    gpus = usable_gpus() if place.gpus is None else place.gpus
     configuration = keep_statistics(
         load_preset(asked.preset),
-        asked.resolved(
-            usable_gpus() if gpus is None else gpus, keep_workers="procs_per_node" in changes
-        ),
+        asked.resolved(gpus, keep_workers="procs_per_node" in changes),
         changes,
     )
+    configuration = with_step(configuration, place.against_fast)
     if is_auto(configuration.hybrid_threshold):
         # Of a machine that is the same wherever the plan is made: a job makes it again.
         configuration = with_threshold(configuration, load_profile(DEFAULT_PROFILE))
-    configuration.check()
+    open_step = is_auto(configuration.step)
+    (replace(configuration, step="eager") if open_step else configuration).check()
     if request.tuning:
         load_tuning(request.tuning).check_fits(
             request.tuning,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from fourmin.datasets.report import compare_with_benchmark
 from fourmin.datasets.shards import holds_shards, require_finished
 from fourmin.launch.registry import LAUNCHERS
 from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.steps import against_machine, against_this_machine
 from fourmin.results.plan import Plan
 from fourmin.ruleset import Benchmark, load_ruleset
 from fourmin.system.hardware import usable_gpus
@@ -33,6 +33,8 @@ class Place:
     """The version of an installed part, by its name."""
     gpus: int | None = None
     """How many a process on each node may use."""
+    against_fast: str | None = None
+    """Why the fast step cannot run there: see `recipe.steps.against_machine`."""
     here: bool = False
     """Whether it is this Python, on this machine."""
 
@@ -40,8 +42,19 @@ class Place:
     def seen(cls, launcher: str = "local", survey: Survey | None = None) -> Place:
         """The node that was asked; without a survey, this machine."""
         if survey is not None:
-            return cls(launcher, version=survey.system["software"].get, gpus=survey.gpus)
-        return cls(launcher, version=installed_version, gpus=usable_gpus(), here=True)
+            return cls(
+                launcher,
+                version=survey.system["software"].get,
+                gpus=survey.gpus,
+                against_fast=against_machine(survey.capabilities, survey.triton),
+            )
+        return cls(
+            launcher,
+            version=installed_version,
+            gpus=usable_gpus(),
+            against_fast=against_this_machine(),
+            here=True,
+        )
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,13 @@ def missing(configuration: Configuration, place: Place) -> Iterator[FourminError
     yield from _missing_packages(configuration, place)
     yield from _missing_nodes(configuration, place.launcher)
     yield from _missing_gpus(configuration, place.gpus)
+    # Where there is no GPU at all, that has been said.
+    if configuration.step == "fast" and place.gpus and place.against_fast:
+        yield FourminError(
+            f"step=fast cannot run {'here' if place.here else 'where the workers run'}",
+            place.against_fast,
+            "--set step=eager",
+        )
 
 
 def require(refused: Sequence[FourminError], preset: str) -> None:
@@ -171,11 +191,6 @@ def _missing_packages(configuration: Configuration, place: Place) -> Iterator[Fo
             + ("here" if place.here else "where the workers run"),
             "the plain installation validates and reports only",
             "pip install 'fourmin[train]'",
-        )
-    elif configuration.step == "fast" and place.here and find_spec("triton") is None:
-        yield FourminError(
-            "the fast step needs Triton, not installed here",
-            next_step="pip install triton; or --set step=eager",
         )
 
 

@@ -127,6 +127,7 @@ def _configuration(
     from fourmin.recipe.allreduces import needs
     from fourmin.recipe.presets import load_preset
     from fourmin.recipe.settings import keep_statistics, requested_changes
+    from fourmin.recipe.steps import against_machine, with_step
     from fourmin.recipe.tuning import load_tuning
 
     changes = requested_changes(given, settings)
@@ -145,6 +146,7 @@ def _configuration(
     # The profile's machine decides what the preset leaves open.
     config = keep_statistics(base, config.resolved(most, keep_workers=True), changes)
     config = with_threshold(config, profile)
+    config = with_step(config, against_machine(profile.capabilities, triton=True))
     if config.device != "cuda":
         raise FourminError(
             "there are estimates for GPUs only", f"device is {config.device}", "--set device=cuda"

@@ -201,6 +201,8 @@ def run(
         if launcher == "auto":
             chosen = f"launcher {prepared.choice.name}: {prepared.choice.reason}"
             display.take(Note(chosen))
+        if prepared.submission is None:
+            display.take(Note(prepared.step))
         folder = _run(prepared, campaign_file, display, Observers(*watchers))
     if folder is not None:
         _close(folder, display)

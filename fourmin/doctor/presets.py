@@ -13,6 +13,7 @@ from fourmin.campaign.requirements import Place, look_for_data, missing, other_d
 from fourmin.datasets.on_demand import ON_DEMAND
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import PRESETS, load_preset
+from fourmin.recipe.steps import against_this_machine, with_step
 from fourmin.ruleset import Benchmark, load_ruleset
 from fourmin.system.hardware import usable_gpus
 
@@ -40,9 +41,10 @@ class PresetCheck:
 
 def check_presets(data_dir: Path | None) -> Iterator[PresetCheck]:
     """Every preset, on the images in `data_dir` where they are its benchmark's."""
-    gpus = usable_gpus()
+    gpus, against_fast = usable_gpus(), against_this_machine()
     for name in PRESETS:
         configuration = load_preset(name).resolved(gpus, keep_workers=False)
+        configuration = with_step(configuration, against_fast)
         benchmark = load_ruleset().benchmark(configuration.benchmark)
         yield PresetCheck(
             name, _how(configuration), tuple(_missing(configuration, benchmark, data_dir))
@@ -69,4 +71,4 @@ def _how(configuration: Configuration) -> str:
     where = "GPU" if configuration.device == "cuda" else "CPU"
     workers = f"{how_many(configuration.procs_per_node, 'worker')} on the {where}"
     nodes = f"{configuration.nodes} nodes of " if configuration.nodes > 1 else ""
-    return f"{nodes}{workers}, {configuration.precision}"
+    return f"{nodes}{workers}, {configuration.precision}, {configuration.step} step"

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 
 from fourmin import __version__
@@ -17,7 +16,7 @@ from fourmin.doctor.check import MISSING, OK, WARNING, Check
 from fourmin.launch.registry import LAUNCHERS
 from fourmin.system.fitness import bad_nccl
 from fourmin.system.hardware import driver_version, usable_gpus
-from fourmin.system.software import installed_version
+from fourmin.system.software import installed_version, triton_installed
 
 LEAST_PYTHON = (3, 10)
 _TRAINS = ("torch", "torchvision", "dali", "numpy", "pillow")
@@ -117,8 +116,8 @@ def training_stack(probe: StackProbe | None) -> Iterator[Check]:
         yield Check("training stack", WARNING, message, _INSTALL)
     else:
         yield Check("training stack", OK, present)
-    if find_spec("triton") is None:
-        message = "Triton is not installed: --set step=fast cannot run"
+    if not triton_installed():
+        message = "Triton is not installed: no run can take the fast step"
         yield Check("fast step", WARNING, message, "pip install triton")
 
 

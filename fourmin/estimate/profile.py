@@ -4,6 +4,8 @@ A profile is a TOML file, one of those beside this module or the user's own:
 
     title = "what it is"
     workers_per_node = 8
+    capability = "9.0"                   # optional: CUDA's, of its GPUs; from 8.0 on step=auto is
+                                         # the fast step
     nccl_algorithms = ["ring", "tree"]   # optional; what `native` can choose from
 
     [inside]                             # links between the GPUs of a node
@@ -46,6 +48,7 @@ A profile is a TOML file, one of those beside this module or the user's own:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,7 +60,15 @@ from fourmin.base.toml import tomllib
 LINK_KINDS = ("nvlink", "pcie")
 DEFAULT_PROFILE = "dgx-h100"
 NCCL_ALGORITHMS = ("ring", "tree")
-_TABLES = ("title", "workers_per_node", "nccl_algorithms", "inside", "between", "compute")
+_TABLES = (
+    "title",
+    "workers_per_node",
+    "capability",
+    "nccl_algorithms",
+    "inside",
+    "between",
+    "compute",
+)
 _RATES = {
     "nvls": ("bytes_per_second", "all-reduce inside a node by NVLS"),
     "round": ("seconds", "a round of messages"),
@@ -117,6 +128,8 @@ class Profile:
     image_bytes: float | None = None
     """Mean bytes of an image, where they were measured."""
     nccl_algorithms: tuple[str, ...] = NCCL_ALGORITHMS
+    capabilities: tuple[str, ...] = ()
+    """CUDA compute capability of its GPUs; empty where the profile does not say."""
 
 
 def profile_names() -> list[str]:
@@ -165,6 +178,9 @@ def _profile(name: str, path: Path, content: Mapping[str, Any]) -> Profile:
         or any(one not in NCCL_ALGORITHMS for one in algorithms)
     ):
         raise reader.wrong("nccl_algorithms", f"some of {list_names(NCCL_ALGORITHMS)}")
+    capability = reader.text(content, "capability", "") if "capability" in content else ""
+    if capability and not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", capability):
+        raise reader.wrong("capability", 'a text such as "9.0"')
     compute = tuple(reader.compute(row, index) for index, row in enumerate(rows, 1))
     sources = {
         "links inside a node": reader.text(inside, "source", "inside"),
@@ -195,6 +211,7 @@ def _profile(name: str, path: Path, content: Mapping[str, Any]) -> Profile:
         storage_bandwidth=numbers.get("storage"),
         decode_rate=numbers.get("decode"),
         nccl_algorithms=tuple(algorithms),
+        capabilities=(capability,) if capability else (),
     )
 
 

@@ -24,6 +24,7 @@ from fourmin.launch.job import Job
 from fourmin.launch.timeouts import IDLE_SECONDS, shortened
 from fourmin.ledger.campaign import CAMPAIGN_FILE
 from fourmin.ledger.lock import LOCK_NAME
+from fourmin.recipe.steps import against_this_machine
 from fourmin.system.hardware import busy_gpus, usable_gpus
 from fourmin.system.software import package_digest
 
@@ -65,6 +66,7 @@ def node_facts(job: Job, *, holds_log: bool) -> dict[str, Any]:
         "gpus": usable_gpus() if on_gpus else 0,
         # What never counts may share a GPU.
         "busy_gpus": _busy_after(IDLE_SECONDS) if on_gpus and not job.practice else [],
+        "against_fast": against_this_machine() if job.configuration.step == "fast" else "",
         "results_problem": _results_problem(job) if holds_log else "",
         "staging_problem": "" if manifest is None else _staging_problem(job, manifest),
     }
@@ -108,6 +110,13 @@ def compare(job: Job, nodes: Sequence[NodeFacts]) -> None:
     ):
         _refuse(what, [node for node in nodes if wrong(node)], next_step)
     for node in nodes:
+        if node.facts["against_fast"]:
+            raise _unfit(
+                node,
+                "cannot run the fast step",
+                str(node.facts["against_fast"]),
+                "other nodes; or a campaign with --set step=eager",
+            )
         if node.facts["busy_gpus"]:
             raise _unfit(
                 node,

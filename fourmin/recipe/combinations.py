@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fourmin.base.errors import FourminError
 from fourmin.recipe.allreduces import ALL_REDUCES, MOST_IN_RING, needs, parse_entries
 from fourmin.recipe.optimizers import OPTIMIZERS
+from fourmin.recipe.steps import against_training
 from fourmin.recipe.topology import check_group_size
 
 if TYPE_CHECKING:
@@ -24,18 +25,8 @@ def _optimizer(config: Configuration) -> None:
 
 
 def _fast_step(config: Configuration) -> None:
-    if config.step == "fast" and (config.device == "cpu" or config.precision == "fp32"):
-        raise FourminError(
-            "the fast step is for fp16 and bf16 on a GPU",
-            f"this run is {config.precision} on {config.device}",
-            "--set step=eager",
-        )
-    if config.step == "fast" and config.bn_span > 1 and not config.model.startswith("resnet"):
-        raise FourminError(
-            f"the fast step of {config.model} shares no batch statistics between workers",
-            f"bn_span={config.bn_span} asks for them, and only residual networks can",
-            "--set step=eager, or --set bn_span=1",
-        )
+    if config.step == "fast" and (against := against_training(config)):
+        raise FourminError("step=fast cannot train this", against, "--set step=eager")
 
 
 def _precision(config: Configuration) -> None:

@@ -245,7 +245,7 @@ class Configuration:
     threads: Annotated[int, Field("Threads of a worker's arithmetic on the CPU.", minimum=1)] = 1
     step: Annotated[
         str, Field("PyTorch's training step, or fused kernels on a GPU.", choices=("eager", "fast"))
-    ] = "eager"
+    ] = AUTO
     max_steps: Annotated[
         int | None, Field("Stop after so many; only for practice.", unit="steps", minimum=1)
     ] = None
@@ -275,6 +275,8 @@ class Configuration:
     def resolved(self, gpus: int, *, keep_workers: bool, cpus: int | None = None) -> Configuration:
         """What this machine decides: device, precision, and workers a node unless kept.
 
+        The step is decided for the CPU; for GPUs `steps.with_step` does, from those of the nodes.
+
         `gpus` and `cpus` are how many this process may use (cpus None: those of its affinity).
         The preset's number of workers is the most that are started. On one node each worker has
         a GPU of its own or, on the CPU, a core of its own, and there the number is lowered to one
@@ -293,6 +295,7 @@ class Configuration:
         precision = self.precision
         if precision == AUTO:
             precision = "fp16" if device == "cuda" else "bf16"
+        step = "eager" if self.step == AUTO and device == "cpu" else self.step
         decoder = self.decoder
         if decoder == AUTO:
             decoder = _usual_decoder(device, self.loader, cached=self.decoded_cache > 0)
@@ -301,6 +304,7 @@ class Configuration:
             device=device,
             precision=precision,
             decoder=decoder,
+            step=step,
             procs_per_node=workers,
         )
 

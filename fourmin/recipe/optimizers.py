@@ -61,10 +61,6 @@ class OptimizerEntry:
                 "no benchmark has limits for it there",
                 f"--set division={self.divisions[0]}",
             )
-        if config.step == "fast" and not self.fused:
-            raise FourminError(
-                f"the fast step has no update for {name}", next_step="--set step=eager"
-            )
         self.refuse(config)
 
 

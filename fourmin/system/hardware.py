@@ -95,15 +95,10 @@ def usable_gpus() -> int:
 
 def busy_gpus() -> list[str]:
     """The visible GPUs on which other processes compute now, each with what it is used for."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    indices = [part.strip() for part in visible.split(",")] if visible is not None else None
 
     def busy(nvml: Any) -> list[str]:
         found = []
-        for index, handle in enumerate(_handles(nvml)):
-            # Devices may be named by UUID as well; then all are looked at.
-            if indices and all(i.isdigit() for i in indices) and str(index) not in indices:
-                continue
+        for index, handle in _visible(nvml):
             processes = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
             if processes:
                 used = nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30
@@ -111,6 +106,19 @@ def busy_gpus() -> list[str]:
         return found
 
     return _ask_nvml(busy) or []
+
+
+def compute_capabilities() -> list[str] | None:
+    """CUDA compute capabilities of the visible GPUs, such as `9.0`, each once.
+
+    None where there are GPUs and the driver does not say.
+    """
+
+    def capabilities(nvml: Any) -> list[str]:
+        found = {nvml.nvmlDeviceGetCudaComputeCapability(one) for _, one in _visible(nvml)}
+        return [".".join(map(str, one)) for one in sorted(found)]
+
+    return _ask_nvml(capabilities) if usable_gpus() else []
 
 
 def driver_version() -> str | None:
@@ -187,6 +195,17 @@ def _ask_nvml(question: Callable[[Any], T]) -> T | None:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         return None
+
+
+def _visible(nvml: Any) -> Iterator[tuple[int, Any]]:
+    """Index and handle of each GPU that CUDA_VISIBLE_DEVICES does not hide."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    indices = [part.strip() for part in visible.split(",")] if visible is not None else []
+    # Devices may be named by UUID as well; then all are looked at.
+    named = bool(indices) and all(index.isdigit() for index in indices)
+    for index, handle in enumerate(_handles(nvml)):
+        if not named or str(index) in indices:
+            yield index, handle
 
 
 def _handles(nvml: Any) -> Iterator[Any]:

@@ -7,6 +7,7 @@ import platform
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ def installed_version(name: str) -> str | None:
         except metadata.PackageNotFoundError:
             continue
     return None
+
+
+def triton_installed() -> bool:
+    """Whether this Python has Triton, whatever distribution brought it."""
+    return find_spec("triton") is not None
 
 
 def versions() -> dict[str, str | None]:

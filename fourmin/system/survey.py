@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fourmin.system.capture import capture_system
-from fourmin.system.hardware import usable_gpus
-from fourmin.system.software import package_digest
+from fourmin.system.hardware import compute_capabilities, usable_gpus
+from fourmin.system.software import package_digest, triton_installed
 
 MARK = "fourmin-survey "
 """Before the JSON: a container's start may print other things."""
@@ -28,6 +28,20 @@ class Survey:
     system: Mapping[str, Any]
     package_digest: str
     gpus: int
+    capabilities: Sequence[str] | None
+    """CUDA compute capabilities of those GPUs; None where the driver does not say."""
+    triton: bool
+    """Whether it is installed."""
+
+    @classmethod
+    def of_this_machine(cls) -> Survey:
+        return cls(
+            capture_system(),
+            package_digest(),
+            usable_gpus(),
+            compute_capabilities(),
+            triton_installed(),
+        )
 
     def to_text(self) -> str:
         """One line."""
@@ -44,4 +58,4 @@ class Survey:
 
 
 if __name__ == "__main__":
-    print(Survey(capture_system(), package_digest(), usable_gpus()).to_text())  # noqa: T201
+    print(Survey.of_this_machine().to_text())  # noqa: T201

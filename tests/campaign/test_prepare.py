@@ -110,7 +110,7 @@ SBATCH = "#!/bin/sh\necho called >> {log}\nexit 1\n"
         (["--data-dir", "nosuch"], "no folder nosuch"),
         (["--preset", "resnet50-256"], "no --data-dir was given"),
         (["--directive", "not an option"], "is no option of sbatch"),
-        (["--set", "device=cpu", "--set", "step=fast"], "the fast step is for fp16"),
+        (["--set", "device=cpu", "--set", "step=fast"], "step=fast cannot train this"),
     ],
     ids=["no-folder", "no-data", "directive", "fast-on-the-cpu"],
 )  # fmt: skip

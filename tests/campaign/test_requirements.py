@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 
@@ -12,13 +13,17 @@ from speed import SECOND, effort
 from fourmin.base.errors import FourminError
 from fourmin.campaign import prepare as preparing
 from fourmin.campaign import requirements
+from fourmin.campaign.describe import plan_json, plan_lines
 from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import prepare, resolve_configuration
 from fourmin.campaign.request import New, Request
+from fourmin.campaign.requirements import Place
 from fourmin.estimate.collectives import cost_of
 from fourmin.estimate.hybrid import bucket_sizes, switching
 from fourmin.estimate.profile import DEFAULT_PROFILE, load_profile
 from fourmin.estimate.step import grouping
+from fourmin.recipe import steps
+from fourmin.system.survey import Survey
 
 
 def gpus(monkeypatch, count):
@@ -217,3 +222,94 @@ def test_it_takes_no_time_and_no_torch(tmp_path):
 
     assert effort(refuse, SECOND) <= SECOND
     assert list(tmp_path.iterdir()) == []
+
+
+# The training step.
+
+
+def nodes(monkeypatch, count=1, capabilities=("9.0",), triton=True):
+    """This machine has GPUs that tests cannot have."""
+    gpus(monkeypatch, count)
+    monkeypatch.setattr(steps, "compute_capabilities", lambda: capabilities)
+    monkeypatch.setattr(steps, "triton_installed", lambda: triton)
+
+
+@pytest.mark.parametrize(
+    ("preset", "has", "step", "line"),
+    [
+        ("tiny-imagenet", {}, "fast", "step: fast"),
+        ("tiny-imagenet", {"triton": False}, "eager", "Triton is not installed"),
+        ("tiny-imagenet", {"capabilities": ("7.0",)}, "eager", "one has 7.0"),
+        ("resnet50-64k", {"count": 8}, "fast", "step: fast"),
+        ("resnet50-8k", {"count": 8}, "fast", "step: fast"),
+        ("digits", {"count": 0, "capabilities": ()}, "eager", "this run is on the cpu"),
+    ],
+)
+def test_the_nodes_decide_the_step(installed, monkeypatch, tmp_path, preset, has, step, line):
+    nodes(monkeypatch, **has)
+    prepared = prepare(New(Request(preset, results_dir=tmp_path)), Placement(launcher="local"))
+    assert prepared.configuration.step == plan_json(prepared)["configuration"]["step"] == step
+    assert line in prepared.step
+    assert prepared.step in "\n".join(plan_lines(prepared))
+    assert not any("step" in one.what for one in prepared.refused)
+
+
+@pytest.mark.parametrize(
+    ("preset", "has", "why"),
+    [
+        ("digits", {"capabilities": ("7.5",)}, "one has 7.5"),
+        ("digits", {"triton": False}, "Triton is not installed"),
+    ],
+)
+def test_a_fast_step_that_cannot_run_here_is_refused(
+    installed, monkeypatch, tmp_path, preset, has, why
+):
+    nodes(monkeypatch, **has)
+    request = Request(preset, settings=("step=fast",), results_dir=tmp_path / "results")
+    error = refused(request)
+    assert error.what == "step=fast cannot run here"
+    assert why in error.why
+    assert error.next_step == "--set step=eager"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_survey_the_step_must_be_named(installed, monkeypatch, tmp_path):
+    nodes(monkeypatch, capabilities=None)
+    error = refused(Request("digits", results_dir=tmp_path / "results"))
+    assert error.what == "no training step can be chosen"
+    assert error.next_step == "--set step=fast or --set step=eager"
+    assert list(tmp_path.iterdir()) == []
+    for step in ("eager", "fast"):
+        named = Request("digits", settings=(f"step={step}",), results_dir=tmp_path / "results")
+        prepared = prepare(New(named), Placement(launcher="local"))
+        assert prepared.refused == ()
+        assert prepared.configuration.step == step
+
+
+def test_a_surveyed_node_decides_for_the_others(monkeypatch):
+    nodes(monkeypatch, 0, ())
+    survey = Survey({"software": {}}, "0" * 64, 8, ["8.0", "9.0"], True)
+    assert Survey.from_text(f"a greeting\n{survey.to_text()}\n") == survey
+    place = Place.seen("slurm", survey)
+    assert resolve_configuration(Request("resnet50-8k"), place).step == "fast"
+    old = dataclasses.replace(survey, capabilities=["6.1"])
+    place = Place.seen("slurm", Survey.from_text(old.to_text()))
+    assert resolve_configuration(Request("resnet50-8k"), place).step == "eager"
+
+
+def test_a_job_that_is_submitted_decides_where_it_runs(monkeypatch, tmp_path):
+    nodes(monkeypatch, 0, ())
+    (tmp_path / "sbatch").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    there = Placement(launcher="slurm")
+    untold = prepare(New(Request("digits", results_dir=tmp_path / "results")), there)
+    assert "decided where the workers run" in untold.step
+    request = Request("digits", settings=("device=cuda",), results_dir=tmp_path / "results")
+    prepared = prepare(New(request), there)
+    assert prepared.refused == ()
+    assert "decided where the workers run" in prepared.step
+    assert prepared.submission is not None
+    assert "--set=device=cuda" in prepared.submission.options
+    assert "step=" not in " ".join(prepared.submission.options)

@@ -249,6 +249,7 @@ def facts(job: Job, name: str = "node n1", offset: float = 0.0, **other: Any) ->
         ),
         ({"dataset": {"classes": 3}}, "node n2: other images than the campaign was registered"),
         ({"busy_gpus": ["GPU 0: 1 processes"]}, "node n2 uses its GPUs for something else"),
+        ({"against_fast": "no Triton"}, "node n2 cannot run the fast step"),
         ({"results_problem": "read-only"}, "node n2 cannot write the event log"),
         ({"staging_problem": "no room"}, "node n2 cannot hold a copy of the images"),
         ({"offset": 501.0}, r"node n2 has a clock that is \+0.5 s off"),

@@ -20,7 +20,8 @@ from fourmin.launch.job import Job
 from fourmin.launch.slurm import SlurmLauncher
 from fourmin.launch.torchrun import TorchrunLauncher
 from fourmin.launch.wire import connect
-from fourmin.system.software import package_digest
+from fourmin.system.hardware import compute_capabilities, usable_gpus
+from fourmin.system.software import package_digest, triton_installed
 
 ACTOR = """
 import os, sys
@@ -154,6 +155,8 @@ def test_a_node_is_asked_where_the_command_is_none_itself(
     assert survey is not None
     assert survey.package_digest == package_digest()
     assert survey.system["software"]["fourmin"]
+    assert (survey.gpus, survey.capabilities) == (usable_gpus(), compute_capabilities())
+    assert survey.triton == triton_installed()
     slurm.write_text("#!/bin/sh\necho no such file >&2\nexit 1\n")
     with pytest.raises(FourminError, match="could not be looked at") as caught:
         launcher.survey(2)

@@ -11,6 +11,7 @@ from fourmin.base.errors import FourminError
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import PRESETS, describe_preset, load_preset
 from fourmin.recipe.presets.imagenet import TRAIN_IMAGES
+from fourmin.recipe.steps import with_step
 from fourmin.ruleset import load_ruleset
 
 IMAGENET = [name for name in PRESETS if load_preset(name).benchmark in ("resnet50", "alexnet")]
@@ -33,6 +34,9 @@ def test_a_change_of_any_setting_shows_in_review(golden):
 @pytest.mark.parametrize("gpus", [0, 8])
 def test_every_preset_resolves_and_is_allowed_in_the_closed_division(name, gpus):
     configuration = load_preset(name).resolved(gpus, keep_workers=False, cpus=2)
+    assert configuration.step == ("auto" if configuration.device == "cuda" else "eager")
+    configuration = with_step(configuration, "")
+    assert configuration.step == ("fast" if configuration.device == "cuda" else "eager")
     # A preset for a GPU cluster stays one where there is no GPU.
     if configuration.device == "cuda":
         configuration.check()
@@ -102,6 +106,14 @@ def test_the_batch_arithmetic_of_each_source(name, nodes, workers, images, share
 # What a machine makes of a preset.
 
 
+@pytest.mark.parametrize("name", ["digits", "fashion-mnist", "tiny-imagenet"])
+def test_a_campaign_on_a_cpu_records_what_it_always_did(name):
+    preset = load_preset(name)
+    decided = {"device": "cpu", "precision": "bf16", "decoder": "cpu", "step": "eager"}
+    expected = preset.to_json() | decided
+    assert preset.resolved(0, keep_workers=False, cpus=2).to_json() == expected
+
+
 def test_the_typical_call_of_the_papers_machine():
     preset = load_preset("resnet50-64k").with_overrides({"nodes": 256})
     for gpus in (0, 4, 8):  # what the node that plans has does not decide for 256
@@ -146,7 +158,7 @@ def test_batch_statistics_that_workers_cannot_share_are_refused():
         load_preset("resnet50-64k"), nodes=1, procs_per_node=6, global_batch_size=96
     )
     with pytest.raises(FourminError, match="bn_span=4 does not fit 6 workers") as caught:
-        preset.resolved(8, keep_workers=True).check()
+        with_step(preset.resolved(8, keep_workers=True), "").check()
     assert "1, 2, 3, 6" in caught.value.next_step
 
 
@@ -163,7 +175,7 @@ def test_batch_statistics_that_workers_cannot_share_are_refused():
 )
 def test_the_documented_ways_to_train_batch_64k_on_fewer_gpus(nodes, gpus, settings, images):
     preset = load_preset("resnet50-64k").with_overrides({"nodes": nodes, **settings})
-    configuration = preset.resolved(gpus, keep_workers=False)
+    configuration = with_step(preset.resolved(gpus, keep_workers=False), "")
     configuration.check()
     assert configuration.local_batch_size == images
     assert configuration.local_batch_size * configuration.bn_span == 128

@@ -14,6 +14,7 @@ from fourmin.base.errors import FourminError
 from fourmin.recipe.configuration import FIELDS, Configuration
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.settings import parse_settings
+from fourmin.recipe.steps import with_step
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def test_the_fast_step_shares_statistics_in_residual_networks_alone() -> None:
     shared = {"step": "fast", "device": "cuda", "precision": "fp16", "bn_span": 2}
     shared |= {"nodes": 2, "procs_per_node": 8, "decoder": "mixed"}
     dataclasses.replace(load_preset("resnet50-64k"), **shared).check()
-    with pytest.raises(FourminError, match="alexnet shares no batch statistics"):
+    with pytest.raises(FourminError, match="step of alexnet shares no batch statistics"):
         dataclasses.replace(load_preset("alexnet-64k"), **shared).check()
 
 
@@ -162,4 +163,4 @@ def test_with_a_decoded_cache_the_machine_decides_for_the_cpu_decoder() -> None:
     cached = preset.with_overrides(parse_settings(["decoded_cache=64"]))
     resolved = cached.resolved(1, keep_workers=False)
     assert (resolved.decoded_cache, resolved.decoder) == (64, "cpu")
-    resolved.check()
+    with_step(resolved, "").check()

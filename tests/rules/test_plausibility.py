@@ -147,12 +147,14 @@ def gpu_system(count: int, model: str, **captured: Any) -> dict[str, Any]:
 def gpu_run(gpus: int, **changes: Any) -> Configuration:
     """ResNet-50 on one node's GPUs."""
     fields = {"device": "cuda", "precision": "fp16", "decoder": "cpu", "procs_per_node": gpus}
+    fields["step"] = "eager"
     model = {"model": "resnet50", "image_size": 224}
     return dataclasses.replace(load_preset("digits"), **(fields | model | changes))
 
 
 def cpu_run(**changes: Any) -> Configuration:
     fields = {"device": "cpu", "precision": "bf16", "decoder": "cpu", "procs_per_node": 2}
+    fields["step"] = "eager"
     return dataclasses.replace(load_preset("digits"), **(fields | changes))
 
 

@@ -83,6 +83,9 @@ class ActingLauncher:
     def survey(self, nodes: int) -> None:
         return None
 
+    def try_nodes(self, configuration: Configuration) -> list[Any]:
+        return []
+
     def close(self) -> None:
         self.closed = True
 

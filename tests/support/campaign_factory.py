@@ -202,7 +202,8 @@ def _plan(story: Story, created_ms: int = CREATED_MS) -> Plan:
     base = RESNET50 if story.benchmark == "resnet50" else {}
     configuration = dataclasses.replace(
         load_preset("digits"),
-        **{"device": "cpu", "precision": "bf16", "decoder": "cpu", "procs_per_node": 2, **base}
+        **{"device": "cpu", "precision": "bf16", "decoder": "cpu", "step": "eager"}
+        | {"procs_per_node": 2, **base}
         | dict(story.configuration),
     )
     earlier = [

@@ -201,6 +201,15 @@ def test_gpus_are_asked_for_their_limits_and_may_not_know(monkeypatch: pytest.Mo
         {"model": "ACME X1", "memory_gib": 141, "count": 1},
         {"model": "NVIDIA H200", "memory_gib": 141, "count": 2},
     ]
+    for hidden, capabilities in (
+        (None, ["9.0", "13.1"]), ("0,1", ["9.0"]), ("2", ["13.1"]), ("", []),
+        ("GPU-f3a2", ["9.0", "13.1"]),
+    ):  # fmt: skip
+        if hidden is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+        assert hardware.compute_capabilities() == capabilities
     schema = load_ruleset().schema("result")["$defs"]["system"]["properties"]["limits"]
     assert list(Draft202012Validator(schema).iter_errors(hardware.limits())) == []
 
@@ -212,6 +221,7 @@ def test_without_a_driver_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(pynvml, "nvmlInit", fail)
     assert hardware.limits()["accelerators"] == []
     assert hardware.accelerators() == hardware.busy_gpus() == []
+    assert hardware.compute_capabilities() == []
     assert hardware.driver_version() is None
 
 

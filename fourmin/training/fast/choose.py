@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeAlias
 
 import torch
@@ -12,6 +11,8 @@ from torch.optim import SGD, Optimizer
 
 from fourmin.base.errors import FourminError
 from fourmin.recipe.schedule import LearningRateSchedule
+from fourmin.recipe.steps import against_machine
+from fourmin.system.software import triton_installed
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.models.batchnorm import shared_group
 from fourmin.training.models.resnet import ResNet
@@ -44,10 +45,10 @@ def _reason_against_update(optimizer: Optimizer, precision: Precision) -> str | 
     """Why the fused update cannot serve this; None if it can."""
     if precision.device.type != "cuda":
         return f"it needs a CUDA GPU, and this run uses the {precision.device.type}"
-    if find_spec("triton") is None:
-        return "Triton is not installed"
-    if torch.cuda.get_device_capability(precision.device) < (8, 0):
-        return "it needs a GPU of compute capability 8.0 or later"
+    capability = torch.cuda.get_device_capability(precision.device)
+    against = against_machine([".".join(map(str, capability))], triton_installed())
+    if against:
+        return against
     if not isinstance(optimizer, (Lars, SGD)):
         return f"it has no fused {type(optimizer).__name__}"
     return None
