@@ -37,6 +37,7 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
     report = _report(path, STEP_SCHEMA, "step")
     try:
         found = {name: report[name] for name in ("model", "precision")}
+        timed = {str(row["peer"]) for row in report["results"] if row["images_per_second"]}
         measured = [
             Compute(
                 configuration.model,
@@ -52,11 +53,12 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
         raise _no_report(path, "step", error) from None
     wanted = {"model": configuration.model, "precision": configuration.precision}
     if found != wanted or not measured:
+        other = sorted(timed & {"eager", "fast"}) if found == wanted else []
         raise FourminError(
             f"{path} does not have the {configuration.step} step of this run",
-            f"it has {found['model']} in {found['precision']}; the run is {configuration.model} in "
-            f"{configuration.precision}",
-            _MEASURE.format("step"),
+            f"it has {found['model']} in {found['precision']}, {', '.join(sorted(timed))}; the run "
+            f"is {configuration.model} in {configuration.precision}",
+            "".join(f"--set step={step}; or " for step in other) + _MEASURE.format("step"),
         )
     return _with_compute(profile, measured)
 

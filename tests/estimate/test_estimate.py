@@ -110,6 +110,11 @@ def test_stated_and_measured_compute_replace_the_profiles(tmp_path: Path) -> Non
     assert "step.json" in whole.step.compute.source
     with pytest.raises(FourminError, match="does not have"):
         with_step_report(P40, replace(configuration, precision="fp32"), path)
+    report.results.pop()
+    path.write_text(json.dumps(report.to_json()))
+    with pytest.raises(FourminError) as refused:
+        with_step_report(P40, replace(configuration, step="fast"), path)
+    assert refused.value.next_step.startswith("--set step=eager; or ")
     path.write_text('{"schema": "another"}')
     with pytest.raises(FourminError, match="no report of `bench step`"):
         with_step_report(P40, configuration, path)
