@@ -35,7 +35,8 @@ TUNING = (
     "0:native", "9:torus", "3000:halving-doubling", "20000:ring", "100000:hierarchical",
 )  # fmt: skip
 
-_built: dict[tuple[Any, ...], AllReduce] = {}
+KEPT = 4
+_built: dict[tuple[Any, ...], tuple[AllReduce, list[dist.ProcessGroup]]] = {}
 
 
 class IdentityAllReduce:
@@ -81,10 +82,15 @@ def algorithm(
     timeout_seconds: float = 60.0,
     tuning: tuple[str, ...] = TUNING,
 ) -> AllReduce:
-    """The algorithm, kept: making process groups for every example would be slow."""
+    """The algorithm; the last few are kept, since making process groups takes time.
+
+    Groups that are no longer needed go: each of gloo's has a thread that wakes up two hundred times
+    a second, and some hundreds of them keep two cores busy.
+    """
     key = (name, group_size, hybrid_threshold, pipeline_bytes, tuning)
     if key not in _built:
-        _built[key] = (
+        before = set(_groups())
+        made = (
             BROKEN[name]()
             if name in BROKEN
             else build_all_reduce(
@@ -96,7 +102,15 @@ def algorithm(
                 tuning=tuning,
             )
         )
-    return _built[key]
+        _built[key] = made, [group for group in _groups() if group not in before]
+        if len(_built) > KEPT:
+            for group in _built.pop(next(iter(_built)))[1]:
+                dist.destroy_process_group(group)
+    return _built[key][0]
+
+
+def _groups() -> list[dist.ProcessGroup]:
+    return list(dist.distributed_c10d._world.pg_map)
 
 
 def device_of(rank: int) -> torch.device:

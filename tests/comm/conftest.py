@@ -15,14 +15,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from local_world import LocalWorld
 
+MOST_WORLDS = 3
+"""Gloo's threads of worlds that nobody uses wake up two hundred times a second."""
+
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], LocalWorld]]:
-    """``world(size)``: a gloo world of that size, started once for each size."""
+    """``world(size)``: a gloo world of that size, which stays up while few others are asked for."""
     running: dict[int, LocalWorld] = {}
 
     def get(size: int) -> LocalWorld:
         if size not in running:
+            if len(running) == MOST_WORLDS:
+                running.pop(next(iter(running))).close()
             running[size] = LocalWorld(size, tmp_path_factory.mktemp("world"), timeout_seconds=60)
         return running[size]
 
