@@ -112,6 +112,7 @@ def _many_files() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_many_files")
+@pytest.mark.slow  # beside other tests its clocks run late
 def test_1024_nodes_of_which_some_are_late_mute_stalled_and_lost(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
