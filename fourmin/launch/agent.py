@@ -21,8 +21,12 @@ OUTPUT_LIMIT = 20_000
 """Characters of the workers' output that are kept for an error message."""
 
 
-def agent_command(configuration: Configuration, place: Sequence[str]) -> list[str]:
-    """The agent's command line; `place` says where it meets the agents of other nodes."""
+def agent_command(
+    configuration: Configuration, place: Sequence[str], module: str = "fourmin.training.worker"
+) -> list[str]:
+    """The agent's command line; `place` says where it meets the agents of other nodes, `module`
+    what its workers are.
+    """
     return [
         sys.executable,
         "-m",
@@ -31,7 +35,7 @@ def agent_command(configuration: Configuration, place: Sequence[str]) -> list[st
         f"--nproc-per-node={configuration.procs_per_node}",
         "--max-restarts=0",
         "--module",
-        "fourmin.training.worker",
+        module,
     ]
 
 

@@ -110,41 +110,35 @@ def compare(job: Job, nodes: Sequence[NodeFacts]) -> None:
     ):
         _refuse(what, [node for node in nodes if wrong(node)], next_step)
     for node in nodes:
-        if node.facts["against_fast"]:
-            raise _unfit(
-                node,
+        for problem, what, next_step in (
+            (
+                node.facts["against_fast"],
                 "cannot run the fast step",
-                str(node.facts["against_fast"]),
                 "other nodes; or a campaign with --set step=eager",
-            )
-        if node.facts["busy_gpus"]:
-            raise _unfit(
-                node,
+            ),
+            (
+                "; ".join(map(str, node.facts["busy_gpus"])),
                 "uses its GPUs for something else",
-                "; ".join(str(text) for text in node.facts["busy_gpus"]),
                 "a time to train is measured on idle GPUs: end what runs there",
-            )
-        if node.facts["manifest_problem"]:
-            raise _unfit(
-                node,
+            ),
+            (
+                node.facts["manifest_problem"],
                 "cannot read the manifest of the data",
-                str(node.facts["manifest_problem"]),
                 f"{job.manifest} must be the same whole file everywhere",
-            )
-        if node.facts["results_problem"]:
-            raise _unfit(
-                node,
+            ),
+            (
+                node.facts["results_problem"],
                 "cannot write the event log",
-                str(node.facts["results_problem"]),
                 "--results-dir on a file system that all nodes share, with working locks",
-            )
-        if node.facts["staging_problem"]:
-            raise _unfit(
-                node,
+            ),
+            (
+                node.facts["staging_problem"],
                 "cannot hold a copy of the images",
-                str(node.facts["staging_problem"]),
                 "name another folder with --stage, or leave it out",
-            )
+            ),
+        ):
+            if problem:
+                raise _unfit(node, what, str(problem), next_step)
         if abs(node.clock_offset_ms) - node.clock_uncertainty_ms > CLOCK_BOUND_MS:
             raise _unfit(
                 node,

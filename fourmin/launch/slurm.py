@@ -110,9 +110,7 @@ class SlurmLauncher:
         try:
             return SlurmRun(step.hub.start(job), step)
         except BaseException:
-            # srun passes it on; a process that waits for the hub would wait long.
-            step.process.terminate()
-            step.end()
+            step.give_up()
             raise
 
     def close(self) -> None:
@@ -139,8 +137,7 @@ class SlurmLauncher:
         try:
             hub.wait(self._timeouts.join, step.ended_early)
         except BaseException:
-            process.terminate()
-            step.end()
+            step.give_up()
             raise
         return step
 
@@ -174,6 +171,12 @@ class _Step:
     def printed(self) -> str:
         self.output.seek(0)
         return self.output.read().decode(errors="replace").strip()
+
+    def give_up(self) -> None:
+        """End it though not all of its processes may have come."""
+        # srun passes it on; a process that waits for the hub would wait long.
+        self.process.terminate()
+        self.end()
 
     def end(self) -> None:
         """Send its processes home and wait for srun; end it if it does not."""

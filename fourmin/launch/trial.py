@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import json
 import platform
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.launch.agent import Agent, spawn_agent
+from fourmin.launch.agent import Agent, agent_command, spawn_agent
 from fourmin.launch.preflight import CLOCK_BOUND_MS
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.fitness import bad_nccl, node_problems
@@ -53,15 +52,11 @@ def try_node(
     place = scratch / "trial.json"
     place.write_text(json.dumps(asked["configuration"]))
     agent = spawn_agent(
-        [
-            sys.executable, "-m", "torch.distributed.run", "--standalone",
-            f"--nproc-per-node={configuration.procs_per_node}", "--max-restarts=0",
-            "--module", "fourmin.training.trial",
-        ],
+        agent_command(configuration, ["--standalone"], "fourmin.training.trial"),
         configuration.threads,
         scratch,
         {TRIAL_VARIABLE: str(place)},
-    )  # fmt: skip
+    )
     started(agent)
     if agent.wait():
         lines = agent.output().strip().splitlines()
