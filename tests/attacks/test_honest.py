@@ -19,7 +19,7 @@ from campaign_factory import SYSTEM, make_campaign
 from forger import LOGS, forge
 from report_factory import gpu_system
 from tamper import read_records, write_records
-from worlds import commit, git, land, make_repository, make_submissions, submit
+from worlds import commit, git, land, make_submissions, submit
 
 ROOT = Path(__file__).parents[2]
 GPUS = {"device": "cuda", "precision": "fp16"}
@@ -82,19 +82,6 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def campaign(honest: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(honest, tmp_path / honest.name))
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("git") / "repository"
-    make_repository(root)
-    return root
-
-
-@pytest.fixture
-def root(template: Path, tmp_path: Path) -> Path:
-    """A repository, as the attacks have it, without its failed campaign's successor."""
-    return Path(shutil.copytree(template, tmp_path / "repository"))
 
 
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/St_Johns", "Europe/Berlin"])

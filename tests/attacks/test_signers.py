@@ -12,24 +12,11 @@ from attacks_in_git import _next
 from attacks_on_signers import abandoned, planned, signed, signing
 from forger import forge
 from signing import allow, line_of, make_key, sign
-from worlds import commit, copy_tree, git, land, make_repository, turn_beacon
+from worlds import commit, copy_tree, git, land, turn_beacon
 
 from fourmin.base.errors import FourminError
 from fourmin.report.collect import collect_all
 from fourmin.rules.engine import check
-
-
-@pytest.fixture(scope="module")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("git") / "repository"
-    make_repository(root)
-    return root
-
-
-@pytest.fixture
-def root(template: Path, tmp_path: Path) -> Path:
-    copy_tree(template, tmp_path / "repository")
-    return tmp_path / "repository"
 
 
 def is_valid(root: Path) -> None:

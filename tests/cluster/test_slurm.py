@@ -12,21 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from slurm_cluster import Cluster, UnavailableError, slurm_cluster
+from slurm_cluster import Cluster
 
 RUN = [
     sys.executable, "-m", "fourmin", "run", "--launcher", "slurm", "--nodes", "4",
     "--procs-per-node", "1", "--set", "device=cpu",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        with slurm_cluster(tmp_path_factory.mktemp("slurm")) as made:
-            yield made
-    except UnavailableError as error:
-        pytest.skip(f"Slurm cannot be started here: {error}")
 
 
 STARTED: list[subprocess.Popen[str]] = []
@@ -224,25 +215,45 @@ def test_an_interrupt_in_training_cancels_the_job_and_the_campaign_resumes(
     assert "checked: valid" in again.stdout
 
 
+def started_and_saved(cluster: Cluster, folder: Path) -> subprocess.Popen[str]:
+    """A run that has a checkpoint, and long to go."""
+    process = started(cluster, folder, "--practice", "--runs", "1", "--max-steps", "132")
+    wait_for_note(process, "epoch 2  accuracy")
+    time.sleep(1.0)  # the checkpoint is written beside the training
+    return process
+
+
+def set_down(cluster: Cluster, node: str) -> None:
+    cluster.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+
+
+def resume(cluster: Cluster, *nodes: str) -> None:
+    for node in nodes:
+        cluster.ask("scontrol", "update", f"nodename={node}", "state=resume")
+
+
+def ended_after_one_restart(process: subprocess.Popen[str], folder: Path, seconds: float) -> Path:
+    """The campaign's folder, which is valid."""
+    output, errors = process.communicate(timeout=seconds)
+    assert process.returncode == 0, errors
+    assert "checked: valid" in output
+    (campaign,) = (folder / "results").glob("practice-digits-*")
+    kinds = [json.loads(line)["kind"] for line in (campaign / "ledger.jsonl").open()]
+    assert (kinds.count("run-intent"), kinds.count("run-restart")) == (1, 1)
+    return campaign
+
+
 @pytest.mark.slow
 def test_a_node_set_down_in_training_requeues_the_job_and_the_lost_time_counts(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    process = started(cluster, tmp_path, "--practice", "--runs", "1", "--max-steps", "132")
-    wait_for_note(process, "epoch 2  accuracy")
-    time.sleep(1.0)  # the checkpoint is written beside the training
+    process = started_and_saved(cluster, tmp_path)
     try:
-        cluster.ask("scontrol", "update", "nodename=n3", "state=down", "reason=test")
+        set_down(cluster, "n3")
         wait_for_note(process, "PENDING")
     finally:
-        cluster.ask("scontrol", "update", "nodename=n3", "state=resume")
-    output, errors = process.communicate(timeout=400)
-    assert process.returncode == 0, errors
-    assert "checked: valid" in output
-    (campaign,) = (tmp_path / "results").glob("practice-digits-*")
-    kinds = [json.loads(line)["kind"] for line in (campaign / "ledger.jsonl").open()]
-    assert kinds.count("run-intent") == 1
-    assert kinds.count("run-restart") == 1
+        resume(cluster, "n3")
+    campaign = ended_after_one_restart(process, tmp_path, 400)
     result = json.loads((campaign / "run-1" / "result.json").read_bytes())
     (restart,) = result["restarts"]
     assert restart["epoch"] >= 2
@@ -255,27 +266,19 @@ def test_a_node_set_down_in_training_requeues_the_job_and_the_lost_time_counts(
 def test_a_node_that_dies_while_the_job_is_queued_again_is_waited_for(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    process = started(cluster, tmp_path, "--practice", "--runs", "1", "--max-steps", "132")
-    wait_for_note(process, "epoch 2  accuracy")
-    time.sleep(1.0)  # the checkpoint is written beside the training
+    process = started_and_saved(cluster, tmp_path)
     try:
-        cluster.ask("scontrol", "update", "nodename=n3", "state=down", "reason=test")
+        set_down(cluster, "n3")
         wait_for_note(process, "PENDING")
-        cluster.ask("scontrol", "update", "nodename=n2", "state=down", "reason=test")
-        cluster.ask("scontrol", "update", "nodename=n3", "state=resume")
+        set_down(cluster, "n2")
+        resume(cluster, "n3")
         # Slurm holds a job that is queued again for a while, and then has too few nodes for it.
         time.sleep(5.0)
         assert [job.split()[1] for job in cluster.jobs()] == ["PENDING"]
         assert process.poll() is None
     finally:
-        for node in ("n2", "n3"):
-            cluster.ask("scontrol", "update", f"nodename={node}", "state=resume")
-    output, errors = process.communicate(timeout=600)
-    assert process.returncode == 0, errors
-    assert "checked: valid" in output
-    (campaign,) = (tmp_path / "results").glob("practice-digits-*")
-    kinds = [json.loads(line)["kind"] for line in (campaign / "ledger.jsonl").open()]
-    assert (kinds.count("run-intent"), kinds.count("run-restart")) == (1, 1)
+        resume(cluster, "n2", "n3")
+    ended_after_one_restart(process, tmp_path, 600)
     wait_until_no_worker(tmp_path)
 
 

@@ -10,12 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from slurm_cluster import Cluster, UnavailableError, slurm_cluster
+from slurm_cluster import Cluster
 
 pytestmark = pytest.mark.slow
 
@@ -71,15 +70,6 @@ FAULTS = (
     Fault("a node is set down", "", 1, "ended: NODE_FAIL", (2, 130, 137, 143)),
     Fault("Ctrl-C", "", signal.SIGINT, r"Slurm job \d+ is cancelled", (130,), early=True),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    try:
-        with slurm_cluster(tmp_path_factory.mktemp("slurm")) as made:
-            yield made
-    except UnavailableError as error:
-        pytest.skip(f"Slurm cannot be started here: {error}")
 
 
 def processes(mark: Path) -> dict[int, tuple[str, dict[str, str]]]:
