@@ -50,10 +50,12 @@ def started(cluster: Cluster, folder: Path, *options: str) -> subprocess.Popen[s
 
 def wait_for_note(process: subprocess.Popen[str], text: str) -> None:
     assert process.stderr is not None
+    said = []
     for line in process.stderr:
         if text in line:
             return
-    raise AssertionError(f"it ended before it said {text!r}")
+        said.append(line)
+    raise AssertionError(f"it ended before it said {text!r}: {''.join(said[-20:])}")
 
 
 def test_slurm_accepts_the_256_node_script(cluster: Cluster, tmp_path: Path) -> None:
