@@ -79,7 +79,10 @@ def examine_nodes(
         with closing(starts):
             trials = starts.try_nodes(configuration)
     if not trials:
-        raise FourminError(f"launcher {launcher} reaches no other nodes from here")
+        raise FourminError(
+            f"launcher {launcher} reaches no other nodes from here",
+            next_step="--launcher slurm inside an allocation, or torchrun",
+        )
     odd = dict.fromkeys(one.name for one in trials)
     for name, what in told(trials):
         odd.pop(name, None)
