@@ -91,9 +91,11 @@ class Machine:
             what = how_many(config.workers * threads, "CPU core")
         if isinstance(worker, str):
             return worker
+        per_layer = limits["seconds_per_layer"]
         return cls(
             operations=config.workers * worker,
-            layer_seconds=limits["seconds_per_layer"][config.step],
+            # A step that is not told may have been the quickest.
+            layer_seconds=per_layer.get(config.step, min(per_layer.values())),
             overlaps=config.device == "cuda",
             text=what,
         )

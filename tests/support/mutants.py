@@ -278,7 +278,7 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
      'if plan.practice and first is not None', "if first is not None",
      "tests/ledger/test_seeds.py::test_only_practice_may_name_its_first_seed"),
     ("a-beacon-from-before-the-landing", "seeds", "ledger/landings.py",
-     "for number in self._beacons if number > landed)", "for number in self._beacons)",
+     "for number in self.beacons if number > landed)", "for number in self.beacons)",
      "tests/ledger/test_landings.py::test_a_beacon_before_the_landing_is_not_its"),
     ("a-merge-as-beacon", "seeds", "ledger/landings.py",
      "if step.parents < 2 and _is_beacon", "if _is_beacon",
