@@ -168,9 +168,8 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
      "    return n // global_batch_size\n", "    return -(-n // global_batch_size)\n",
      "tests/data/test_order.py::test_digest_of_epochs_concatenates_and_stops_at_max_steps"),
     ("labels-off-by-one", "data", "training/data/loader.py",
-     'labels, widths, heights = (column[indices] for column in self._arrays["train"])',
-     'labels, widths, heights = (column[indices] for column in self._arrays["train"])'
-     "; labels = (labels + 1) % 10",
+     "    return labels, widths, heights\n",
+     "    return (labels + 1) % 10, widths, heights\n",
      "tests/data/test_loaders.py::test_labels_are_the_class_folder_of_the_index"),
     # How a model is judged.
     ("evaluation-over-a-padded-set", "evaluation", "training/evaluate.py",
