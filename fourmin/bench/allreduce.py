@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
-from fourmin.launch.agent import Agent, agent_environment
+from fourmin.launch.agent import Forge, agent_arguments
 from fourmin.recipe.allreduces import NAMES
 from fourmin.recipe.topology import check_group_size
 from fourmin.report.charts.lines import log_chart
@@ -196,23 +194,14 @@ def _check_memory(largest: int, workers: int) -> None:
 
 
 def _run(workers: int, arguments: list[str], folder: Path) -> None:
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone",
-        f"--nproc-per-node={workers}", "--max-restarts=0",
-        "--module", "fourmin.training.comm.measure", *arguments,
-    ]  # fmt: skip
-    with (folder / "output").open("w+b") as output:
-        process = subprocess.Popen(
-            command, env=agent_environment(1, folder), stdin=subprocess.DEVNULL, stdout=output,
-            stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
-        started = Agent(process, output)
-        try:
-            code = process.wait()
-        finally:
-            started.kill([])
-        if code:
+    forge = Forge()
+    agent = agent_arguments(workers, ["--standalone"], "fourmin.training.comm.measure")
+    try:
+        started = forge.spawn([*agent, *arguments], 1, folder, {})
+        if started.wait():
             text = started.output().strip().splitlines()
             raise FourminError(
                 "the measuring workers failed", "\n".join(text[-15:]), "see their output above"
             )
+    finally:
+        forge.close()

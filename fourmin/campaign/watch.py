@@ -16,7 +16,8 @@ from fourmin.log.reader import read_log
 from fourmin.log.records import Record
 
 GRACE_SECONDS = 1.5
-"""How long the other workers may take to say what they met, once one has failed."""
+"""How long the other workers may take to say what they met, once one has failed, and all of them
+to end once they have finished."""
 POLL_SECONDS = 0.05
 LONGEST_LOOK = 1.0
 """Seconds that may pass between two looks and count as silence: what is more, the command slept."""
@@ -56,7 +57,6 @@ class Watch:
         self._on_record = on_record
         self._tail = LogTail(job.events_log)
         self._started = False
-        self._workers: set[int] = set()
         self._finished: set[int] = set()
         self._first_failure: ControlMessage | None = None
         self._deadline = float("inf")
@@ -84,7 +84,7 @@ class Watch:
                 pass
             self._observe()
         finally:
-            launched.kill(self._workers)
+            launched.kill()
         return self._verdict(launched)
 
     def _settled(self) -> bool:
@@ -102,7 +102,6 @@ class Watch:
             message = launched.messages.get(timeout=seconds or 0.001)
         except queue.Empty:
             return False
-        self._workers.add(message.pid)
         self._importing.heard(message)
         if message.kind == "ready" and not self._started:
             self._started = True
@@ -115,6 +114,9 @@ class Watch:
             self.stopped_ms = message.received_ms
         elif message.kind == "finished":
             self._finished.add(message.rank)
+            if len(self._finished) == self._job.configuration.workers:
+                # What a library left running may keep a process whose work is done.
+                self._deadline = time.monotonic() + GRACE_SECONDS
         elif message.kind in ("failed", "lost", "node-lost"):
             self._blame(message)
         return True

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import queue
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, cast
@@ -39,8 +39,8 @@ class Launched(Protocol):
     def exit_code(self) -> int | None:
         """The exit code of whatever watches the workers, or None while it runs."""
 
-    def kill(self, workers: Iterable[int]) -> None:
-        """End the watcher and every worker now, also those named by their process ids."""
+    def kill(self) -> None:
+        """End the watcher and every worker now."""
 
     def output(self) -> str:
         """What the workers printed so far; the end of it, if it is long."""

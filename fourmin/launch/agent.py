@@ -1,14 +1,16 @@
-"""torchrun's elastic agent on one node: how it is called, and the processes below it."""
+"""torchrun's elastic agent on one node: the process that forks it, and what is below it."""
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -19,27 +21,29 @@ from fourmin.system.environment import DEVICE_QUEUES
 
 OUTPUT_LIMIT = 20_000
 """Characters of the workers' output that are kept for an error message."""
+AGENT_MODULE = "fourmin.training.agent"
+LOOKS_EVERY = 0.02
+"""Seconds between two looks at what is being ended."""
 
 
-def agent_command(
-    configuration: Configuration, place: Sequence[str], module: str = "fourmin.training.worker"
-) -> list[str]:
-    """The agent's command line; `place` says where it meets the agents of other nodes, `module`
-    what its workers are.
+def agent_arguments(workers: int, place: Sequence[str], module: str) -> list[str]:
+    """torchrun's arguments; `place` says where the agent meets those of other nodes, `module` what
+    its workers are.
     """
-    return [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        *place,
-        f"--nproc-per-node={configuration.procs_per_node}",
-        "--max-restarts=0",
-        "--module",
-        module,
-    ]
+    return [*place, f"--nproc-per-node={workers}", "--max-restarts=0", "--module", module]
 
 
-def describe_agent(configuration: Configuration) -> str:
+def worker_arguments(configuration: Configuration, place: Sequence[str]) -> list[str]:
+    """Those of a run."""
+    return agent_arguments(configuration.procs_per_node, place, "fourmin.training.worker")
+
+
+def describe_agent(configuration: Configuration, place: Sequence[str]) -> str:
+    """How an agent is called, as text for a shell."""
+    return shlex.join([sys.executable, "-m", AGENT_MODULE, *worker_arguments(configuration, place)])
+
+
+def describe_agents(configuration: Configuration) -> str:
     """How the agent is called on each of several nodes, for people."""
     place = [
         f"--nnodes={configuration.nodes}",
@@ -47,10 +51,10 @@ def describe_agent(configuration: Configuration) -> str:
         "--master-addr=FIRST-NODE",
         "--master-port=PORT",
     ]
-    return f"  which starts there: {shlex.join(agent_command(configuration, place))}"
+    return f"  which starts there: {describe_agent(configuration, place)}"
 
 
-def agent_environment(threads: int, scratch: Path) -> dict[str, str]:
+def agent_environment(threads: int) -> dict[str, str]:
     return {
         **DEVICE_QUEUES,
         **os.environ,
@@ -58,84 +62,147 @@ def agent_environment(threads: int, scratch: Path) -> dict[str, str]:
         "MKL_NUM_THREADS": str(threads),
         # A folder named like one of our modules, where the user stands, must not win.
         "PYTHONSAFEPATH": "1",
+        "PYTHONUNBUFFERED": "1",
+        # How many GPUs there are is asked of NVML: CUDA, once asked, would not survive a fork.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
         # Only messages that say what went wrong; the agent's own log is noise here.
-        "TORCHELASTIC_ERROR_FILE": str(scratch / "error.json"),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
     }
 
 
-def start_agent(command: Sequence[str], job: Job, variables: Mapping[str, str]) -> Agent:
-    """Start the agent, which starts this node's workers; they read the job that is written here.
+class Forge:
+    """A process of this node that forks one agent after another (`fourmin.training.agent`).
 
-    `variables` are added to the environment.
+    Agent, workers and every run need the same imports, which take seconds: they are made once.
+    Between runs, and while a clock runs, it waits for a line and executes nothing.
     """
-    job.write()
-    variables = {JOB_VARIABLE: str(job.path), **variables}
-    return spawn_agent(command, job.configuration.threads, job.scratch, variables, job.path)
 
+    def __init__(self) -> None:
+        """Nothing is started before it is needed."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._threads = 0
 
-def spawn_agent(
-    command: Sequence[str],
-    threads: int,
-    scratch: Path,
-    variables: Mapping[str, str],
-    job: Path | None = None,
-) -> Agent:
-    """Start an agent whose workers have `threads` each; its files lie in `scratch`."""
-    output = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - it lives with the agent
-    process = subprocess.Popen(
-        command,
-        env={**agent_environment(threads, scratch), "PYTHONUNBUFFERED": "1", **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        # Ctrl-C goes to the command alone, which then ends the workers in order.
-        start_new_session=True,
-    )
-    return Agent(process, output, job)
+    def start(self, arguments: Sequence[str], job: Job, variables: Mapping[str, str]) -> Agent:
+        """Start an agent, which starts this node's workers; they read the job that is written here.
+
+        `arguments` are torchrun's; `variables` are added to the environment.
+        """
+        job.write()
+        variables = {JOB_VARIABLE: str(job.path), **variables}
+        return self.spawn(arguments, job.configuration.threads, job.scratch, variables)
+
+    def spawn(
+        self,
+        arguments: Sequence[str],
+        threads: int,
+        scratch: Path,
+        variables: Mapping[str, str],
+    ) -> Agent:
+        """Start an agent whose workers have `threads` each; its files lie in `scratch`."""
+        self.prepare(threads)
+        output = scratch / "output"
+        request = {
+            "arguments": [f"--log-dir={scratch / 'agent'}", *arguments],
+            "variables": {**variables, "TORCHELASTIC_ERROR_FILE": str(scratch / "error.json")},
+            "output": str(output),
+        }
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # its end is told as the agent's
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        return Agent(self, output)
+
+    def prepare(self, threads: int) -> None:
+        """Begin to import, for agents whose workers have `threads` each; nobody waits for it."""
+        if self._process is not None and self._process.poll() is None and self._threads == threads:
+            return
+        self.close()
+        self._threads = threads
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives with the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", AGENT_MODULE],
+            env=agent_environment(threads),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            # Ctrl-C goes to the command alone, which then ends the workers in order.
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+
+    def heard(self) -> int | None:
+        """The exit code of the agent, once, as soon as it has ended; that of the forge for ever."""
+        process = self._process
+        if process is None:
+            return -signal.SIGKILL
+        assert process.stdout is not None
+        said = process.stdout.read()
+        return None if said is None else int(said) if said else process.wait()
+
+    def errors(self) -> str:
+        """What it printed itself: why it could not begin, say."""
+        if self._errors is None:
+            return ""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
+
+    def kill_agent(self) -> None:
+        """Kill the agent and all workers: below, or left to the forge by an agent that died."""
+        while self._process is not None and (family := descendants(self._process.pid)):
+            for pid in family:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(LOOKS_EVERY)
+
+    def close(self) -> None:
+        """End it and all that it has started."""
+        self.kill_agent()
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            with suppress(BrokenPipeError):
+                process.communicate()
 
 
 class Agent:
-    def __init__(
-        self, process: subprocess.Popen[bytes], output: IO[bytes], job: Path | None = None
-    ) -> None:
-        """`job` is the file by which workers are known that the agent left behind."""
-        self._process = process
+    """The agent of one run."""
+
+    def __init__(self, forge: Forge, output: Path) -> None:
+        self._forge = forge
         self._output = output
-        self._job = job
+        self._code: int | None = None
 
     def exit_code(self) -> int | None:
         """The agent's exit code, or None while it runs."""
-        return self._process.poll()
+        if self._code is None:
+            self._code = self._forge.heard()
+        return self._code
 
     def wait(self) -> int:
         """Its exit code, once it has ended."""
-        return self._process.wait()
+        while (code := self.exit_code()) is None:
+            time.sleep(LOOKS_EVERY)
+        return code
 
-    def kill(self, workers: Iterable[int]) -> None:
-        """Kill the agent and everything below it, and `workers` that it may have left behind.
-
-        What has ended may have left its number to a process of somebody else, who is spared.
-        """
-        family = {pid for pid in workers if self._started(pid)}
-        if self._process.poll() is None:
-            family |= {self._process.pid, *descendants(self._process.pid)}
-        for pid in family:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._process.wait()
-
-    def _started(self, pid: int) -> bool:
-        """Whether a process has the environment of this agent's job."""
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes()
-        except OSError:
-            return False
-        return f"{JOB_VARIABLE}={self._job}".encode() in environment.split(b"\0")
+    def kill(self) -> None:
+        """Kill the agent and everything below it."""
+        if self.exit_code() is None:
+            self._forge.close()  # which may not have come to fork it
+        self._forge.kill_agent()
+        self.wait()
 
     def output(self) -> str:
-        self._output.seek(0)
-        return self._output.read().decode(errors="replace")[-OUTPUT_LIMIT:]
+        """The end of what was printed."""
+        text = self._output.read_text(errors="replace") if self._output.exists() else ""
+        return (self._forge.errors() + text)[-OUTPUT_LIMIT:]
+
+
+def name_process(name: str) -> None:
+    """What `ps -e` and `top` call this process: at most 15 characters."""
+    Path("/proc/self/comm").write_text(name)
 
 
 def descendants(pid: int) -> list[int]:
@@ -144,10 +211,11 @@ def descendants(pid: int) -> list[int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             # The command name may hold spaces and parentheses; what follows it does not.
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
         except (OSError, ValueError, IndexError):
             continue
-        children.setdefault(parent, []).append(int(stat.parent.name))
+        if state != "Z":
+            children.setdefault(int(parent), []).append(int(stat.parent.name))
     found, pending = [], [pid]
     while pending:
         below = children.get(pending.pop(), [])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fourmin.launch import Surroundings, preflight
-from fourmin.launch.agent import Agent, agent_command, start_agent
+from fourmin.launch.agent import Agent, Forge, describe_agent, worker_arguments
 from fourmin.launch.control import ControlServer
 from fourmin.launch.job import Job
 from fourmin.launch.trial import Trial
@@ -18,15 +17,17 @@ class LocalLauncher:
 
     def __init__(self, surroundings: Surroundings | None = None) -> None:
         """It needs nothing from around."""
+        self._forge = Forge()
 
     def describe(self, configuration: Configuration) -> str:
-        return shlex.join(agent_command(configuration, ["--standalone"]))
+        return describe_agent(configuration, ["--standalone"])
 
     def survey(self, nodes: int) -> None:
         """This host is one of the nodes."""
 
     def try_nodes(self, configuration: Configuration) -> list[Trial]:
-        """One node is as fast as itself."""
+        """One node is as fast as itself; what it will import can begin."""
+        self._forge.prepare(configuration.threads)
         return []
 
     def leave_out(self, names: Sequence[str]) -> None:
@@ -35,12 +36,13 @@ class LocalLauncher:
     def start(self, job: Job) -> LocalWorkers:
         facts = preflight.node_facts(job, holds_log=False)
         preflight.compare(job, [preflight.NodeFacts("this machine", facts)])
-        command = agent_command(job.configuration, ["--standalone"])
+        arguments = worker_arguments(job.configuration, ["--standalone"])
         control = ControlServer(job.control_socket)
-        return LocalWorkers(start_agent(command, job, {}), control)
+        return LocalWorkers(self._forge.start(arguments, job, {}), control)
 
     def close(self) -> None:
-        """Nothing outlives a run."""
+        """End what was kept for further runs."""
+        self._forge.close()
 
 
 class LocalWorkers:
@@ -57,8 +59,8 @@ class LocalWorkers:
     def exit_code(self) -> int | None:
         return self._agent.exit_code()
 
-    def kill(self, workers: Iterable[int]) -> None:
-        self._agent.kill(workers)
+    def kill(self) -> None:
+        self._agent.kill()
         self._control.close()
 
     def output(self) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.launch import network, preflight, trial
-from fourmin.launch.agent import Agent, agent_command, start_agent
+from fourmin.launch.agent import Agent, Forge, worker_arguments
 from fourmin.launch.control import ORPHANED, ControlServer
 from fourmin.launch.job import Job
 from fourmin.launch.timeouts import TERMINATION_SECONDS, Timeouts
@@ -69,6 +69,7 @@ class NodePart:
         self._index = index
         self._run: _LocalRun | None = None
         self._trials: list[Agent] = []
+        self._forge = Forge()
         self._prepared: tuple[Job, tempfile.TemporaryDirectory[str]] | None = None
 
     def serve(self) -> int:
@@ -88,6 +89,7 @@ class NodePart:
             return ORPHANED
         finally:
             self._end_run()
+            self._forge.close()
 
     def _do(self, kind: str, message: Mapping[str, Any]) -> None:
         if kind == "ping":
@@ -119,7 +121,7 @@ class NodePart:
     def _try(self, asked: Mapping[str, Any]) -> None:
         try:
             with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
-                said = trial.try_node(asked, Path(scratch), self._trials.append)
+                said = trial.try_node(asked, Path(scratch), self._forge, self._trials.append)
             self._wire.send("tried", **said)
         except (OSError, ValueError, KeyError, FourminError) as error:
             self._say_unfit(error)
@@ -134,8 +136,8 @@ class NodePart:
             # gloo would take the address that the host's name stands for, often a loopback.
             variables["GLOO_SOCKET_IFNAME"] = interface
         control = ControlServer(job.control_socket)
-        command = agent_command(job.configuration, message["place"])
-        agent = start_agent(command, job, variables)
+        arguments = worker_arguments(job.configuration, message["place"])
+        agent = self._forge.start(arguments, job, variables)
         self._run = _LocalRun(agent, control, scratch, self._wire)
 
     def _say_unfit(self, error: Exception) -> None:
@@ -147,7 +149,7 @@ class NodePart:
     def _end_run(self) -> tuple[int, str]:
         """End what runs here; the agent's exit code and the end of the output."""
         while self._trials:
-            self._trials.pop().kill([])
+            self._trials.pop().kill()
         run, self._run = self._run, None
         return run.end() if run is not None else (0, "")
 
@@ -166,7 +168,6 @@ class _LocalRun:
         self._agent = agent
         self._scratch = scratch
         self._wire = wire
-        self._workers: set[int] = set()
         self._over = threading.Event()
         self._relay = threading.Thread(target=self._pass_on, daemon=True)
         self._relay.start()
@@ -174,7 +175,7 @@ class _LocalRun:
     def end(self) -> tuple[int, str]:
         """Kill what is left; the agent's exit code and what was printed."""
         self._over.set()
-        self._agent.kill(self._workers)
+        self._agent.kill()
         self.control.close()
         self._relay.join(5)
         output = self._agent.output()
@@ -196,7 +197,6 @@ class _LocalRun:
                     # One more round after the end: the last words may still be under way.
                     code = self._agent.exit_code()
                     continue
-                self._workers.add(message.pid)
                 told_of_failure = told_of_failure or message.kind in ("failed", "lost")
                 said = {
                     "kind": message.kind,

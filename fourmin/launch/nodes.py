@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,7 @@ class NodesRun:
             return None
         return next((code for code in self._codes.values() if code), 0)
 
-    def kill(self, workers: Iterable[int]) -> None:
+    def kill(self) -> None:
         """End every worker of the run on every node, and wait until it is so."""
         for node in self._nodes:
             try:

@@ -13,14 +13,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from fourmin.base.errors import FourminError
 from fourmin.launch import Surroundings, network
-from fourmin.launch.agent import OUTPUT_LIMIT, describe_agent
+from fourmin.launch.agent import OUTPUT_LIMIT, describe_agents
 from fourmin.launch.hub import Hub
 from fourmin.launch.job import Job
 from fourmin.launch.nodes import NodesRun
@@ -65,7 +65,7 @@ class SlurmLauncher:
     def describe(self, configuration: Configuration) -> str:
         """The srun line of every run; the port is chosen at its start."""
         srun = self._srun(configuration, ["BATCH-NODE"], "PORT")
-        return f"{shlex.join(srun)}\n{describe_agent(configuration)}"
+        return f"{shlex.join(srun)}\n{describe_agents(configuration)}"
 
     def survey(self, nodes: int) -> Survey | None:
         """Ask a node, where workers run in a container or this host is none of the nodes."""
@@ -203,8 +203,8 @@ class SlurmRun:
         code = self._run.exit_code()
         return self._step.process.poll() if code is None else code
 
-    def kill(self, workers: Iterable[int]) -> None:
-        self._run.kill(workers)
+    def kill(self) -> None:
+        self._run.kill()
         self._step.end()
 
     def output(self) -> str:

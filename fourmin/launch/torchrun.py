@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from fourmin.launch import Surroundings, network
-from fourmin.launch.agent import describe_agent
+from fourmin.launch.agent import describe_agents
 from fourmin.launch.hub import Hub
 from fourmin.launch.job import Job
 from fourmin.launch.nodes import NodesRun
@@ -36,7 +36,7 @@ class TorchrunLauncher:
     def describe(self, configuration: Configuration) -> str:
         """The command for each other node; port and token are those of the real start."""
         commands = self._commands(configuration.nodes, "PORT", "TOKEN")
-        return "\n".join([*commands, describe_agent(configuration)])
+        return "\n".join([*commands, describe_agents(configuration)])
 
     def survey(self, nodes: int) -> None:
         """This host is one of the nodes."""

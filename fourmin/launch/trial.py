@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.launch.agent import Agent, agent_command, spawn_agent
+from fourmin.launch.agent import Agent, Forge, agent_arguments
 from fourmin.launch.preflight import CLOCK_BOUND_MS
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.fitness import bad_nccl, node_problems
@@ -40,7 +40,7 @@ class Trial:
 
 
 def try_node(
-    asked: Mapping[str, Any], scratch: Path, started: Callable[[Agent], object]
+    asked: Mapping[str, Any], scratch: Path, forge: Forge, started: Callable[[Agent], object]
 ) -> dict[str, Any]:
     """This node's part; `started` is told what has to be ended, should the command go.
 
@@ -51,8 +51,9 @@ def try_node(
     problems = list(node_problems(asked["names"], configuration.workers, gpus))
     place = scratch / "trial.json"
     place.write_text(json.dumps(asked["configuration"]))
-    agent = spawn_agent(
-        agent_command(configuration, ["--standalone"], "fourmin.training.trial"),
+    module = "fourmin.training.trial"
+    agent = forge.spawn(
+        agent_arguments(configuration.procs_per_node, ["--standalone"], module),
         configuration.threads,
         scratch,
         {TRIAL_VARIABLE: str(place)},

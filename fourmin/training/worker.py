@@ -1,4 +1,4 @@
-"""One worker process: torchrun starts it with `--module fourmin.training.worker`."""
+"""One worker process: torchrun's agent forks it (`fourmin.training.agent`)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
+from fourmin.launch.agent import name_process
 from fourmin.launch.control import ControlClient
 from fourmin.launch.job import JOB_VARIABLE, Job
 
@@ -19,6 +20,7 @@ why, and its line to the command may be closed a moment after those to its peers
 
 def main() -> None:
     """Take part in the run that FOURMIN_JOB names; a failure is told to the command."""
+    name_process(f"fourmin-r{os.environ['RANK']}")
     job = Job.read(Path(os.environ[JOB_VARIABLE]))
     control = ControlClient(job.control_socket, int(os.environ["RANK"]))
     try:
@@ -37,20 +39,19 @@ def main() -> None:
         if not final:
             time.sleep(PEER_SECONDS)
         control.fail(error.what, told, final=final)
-        _leave(1)
+        _leave()
     except BaseException as error:
         traceback.print_exc()
         control.fail(f"{type(error).__name__}: {error}", traceback.format_exc(), final=False)
-        _leave(1)
+        _leave()
     control.finish()
-    _leave(0)
 
 
-def _leave(code: int) -> None:
+def _leave() -> None:
     """End without running finalizers: a dead peer can hang those of torch's process group."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from processes import AGENT, WORKER
 from slurm_cluster import Cluster
 
 pytestmark = pytest.mark.slow
@@ -27,8 +28,7 @@ RUN = [
 SEEDS = range(20)
 PATIENCE = 150.0
 
-WORKER, NODE = "fourmin.training.worker", "fourmin.launch.node"
-AGENT, COMMAND = "torch.distributed.run", "fourmin run"
+NODE, COMMAND = "-m fourmin.launch.node", "-m fourmin run"
 GONE = "node {node} is gone"
 DIED = r"worker {rank} \(process \d+\) on node {node} died without a word"
 
@@ -73,12 +73,14 @@ FAULTS = (
 
 
 def processes(mark: Path) -> dict[int, tuple[str, dict[str, str]]]:
-    """Command line and environment of each process that this test's command has started."""
+    """Name with command line, and environment, of each process that this test's command has
+    started."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             entries = (folder / "environ").read_text(errors="replace").split("\0")
             line = (folder / "cmdline").read_text(errors="replace").replace("\0", " ")
+            line = f"{(folder / 'comm').read_text().strip()} {line}"
         except OSError:
             continue
         variables = dict(one.partition("=")[::2] for one in entries)
@@ -93,7 +95,7 @@ def victim(mark: Path, fault: Fault, node: str, own: int) -> int:
     while time.monotonic() < deadline:
         for pid, (line, variables) in processes(mark).items():
             there = variables.get("SLURMD_NODENAME") == node or fault.victim == COMMAND
-            its = f"-m {fault.victim} " in f"{line} " and "srun" not in line.split()[0]
+            its = fault.victim in line and not line.startswith("srun")
             if there and its and pid != own:
                 return pid
         time.sleep(0.1)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import acting_agent
 import pytest
 
 from fourmin.base.errors import FourminError
@@ -46,8 +47,10 @@ client.finish()
 """
 NODE = f"""
 import sys
+sys.path.append({str(Path(acting_agent.__file__).parent)!r})
+from acting_agent import act_as
 from fourmin.launch import node
-node.agent_command = lambda configuration, place: [sys.executable, "-c", {ACTOR!r}, *place]
+act_as({ACTOR!r})
 if "--old" in sys.argv:
     sys.argv.remove("--old")
     node.preflight.package_digest = lambda: "0" * 64
@@ -118,7 +121,7 @@ def test_two_runs_one_after_the_other_on_the_same_nodes(nodes: Nodes, job: Job) 
         assert {(m.rank, m.node) for m in told} == {(0, "n1"), (1, "n2")}
         wait_for(lambda run=run: run.exit_code() is not None)
         assert run.exit_code() == 0
-        run.kill([])
+        run.kill()
         assert "[n2] actor 1 True" in run.output()
     hub.close()
     assert [process.wait(60) for process in nodes.processes] == [0, 0]
@@ -129,7 +132,7 @@ def test_a_failed_worker_is_named_with_its_node(nodes: Nodes, job: Job) -> None:
     message = until(run, "failed")
     assert (message.rank, message.node) == (1, "n2")
     assert message.data["summary"] == "out of luck"
-    run.kill([])
+    run.kill()
 
 
 def test_an_agent_that_dies_without_a_word_names_its_node(nodes: Nodes, job: Job) -> None:
@@ -137,7 +140,7 @@ def test_an_agent_that_dies_without_a_word_names_its_node(nodes: Nodes, job: Job
     # Its worker hung up as well, and either names the node.
     message = until(run, "lost")
     assert message.node == "n2"
-    run.kill([])
+    run.kill()
 
 
 def test_a_killed_node_is_named_at_once_and_leaves_no_worker(nodes: Nodes, job: Job) -> None:
@@ -150,14 +153,14 @@ def test_a_killed_node_is_named_at_once_and_leaves_no_worker(nodes: Nodes, job: 
     message = until(run, "node-lost")
     assert message.node == "n2"
     wait_for(lambda: not Path(f"/proc/{worker.pid}").exists())
-    run.kill([])
+    run.kill()
     assert [node.name for node in hub.lost()] == ["n2"]
     # Another may take its place.
     nodes.add("n3", 1)
     hub.wait(90, lambda: "")
     again = hub.start(job)
     assert {until(again, "finished").node for _ in range(2)} == {"n1", "n3"}
-    again.kill([])
+    again.kill()
 
 
 def test_a_host_that_falls_silent_is_lost(
@@ -172,7 +175,7 @@ def test_a_host_that_falls_silent_is_lost(
     assert message.node == "n2"
     assert message.data["summary"] == "has not answered for 1 s"
     nodes.processes[1].send_signal(signal.SIGCONT)
-    run.kill([])
+    run.kill()
 
 
 def test_nodes_end_their_workers_when_the_command_has_gone(nodes: Nodes, job: Job) -> None:
@@ -229,7 +232,7 @@ def test_strangers_learn_nothing_and_harm_nobody(nodes: Nodes, job: Job) -> None
     assert not nodes.hub._nodes
     run = nodes.both().start(job)
     until(run, "finished")
-    run.kill([])
+    run.kill()
 
 
 def facts(job: Job, name: str = "node n1", offset: float = 0.0, **other: Any) -> Any:

@@ -10,6 +10,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import acting_agent
 import pytest
 
 from fourmin.base.errors import FourminError
@@ -37,9 +38,11 @@ client.finish()
 """
 NODE = f"""
 import os, sys
+sys.path.append({str(Path(acting_agent.__file__).parent)!r})
+from acting_agent import act_as
 from fourmin.launch import node
-node.agent_command = lambda configuration, place: [sys.executable, "-c", {ACTOR!r}, *place]
-def tried(asked, scratch, started):
+act_as({ACTOR!r})
+def tried(asked, scratch, forge, started):
     if os.environ["SLURMD_NODENAME"] == "n1": problems = []
     else: problems = ["too small for " + repr(["x" for _ in asked["names"]])]
     return {{"problems": problems, "step_ms": float(asked["configuration"]["nodes"]),
@@ -189,10 +192,9 @@ def test_nodes_started_by_hand_stay_for_all_runs(
 
 
 def test_a_node_s_part_in_this_process(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    def command(configuration: object, place: list[str]) -> list[str]:
-        return [sys.executable, "-c", ACTOR, *place]
-
-    monkeypatch.setattr(node, "agent_command", command)
+    monkeypatch.setattr("fourmin.launch.agent.AGENT_MODULE", "acting_agent")
+    monkeypatch.setenv("ACTOR", ACTOR)
+    monkeypatch.setenv("PYTHONPATH", str(Path(acting_agent.__file__).parent))
     # The lock's holder is this process, so that it cannot be seen to be refused.
     monkeypatch.setattr(node.preflight, "_results_problem", lambda job: "")
     hub = Hub(2)
@@ -218,7 +220,7 @@ def test_a_node_s_part_in_this_process(job: Job, monkeypatch: pytest.MonkeyPatch
         kinds.append(message.kind)
         if message.kind == "ready":
             run.go(message.rank)
-    run.kill([])
+    run.kill()
     hub.close()
     for thread in threads:
         thread.join(10)

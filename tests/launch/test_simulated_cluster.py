@@ -162,7 +162,7 @@ def test_1024_nodes_of_which_some_are_late_mute_stalled_and_lost(
             **{f"n{index}": "has not answered for 2 s" for index in STALLED},
             **{f"n{index}": "is gone" for index in LOST},
         }
-        run.kill([])
+        run.kill()
         assert {node.index for node in hub.lost()} == {*STALLED, *LOST}
         living = set(range(NODES)) - {*STALLED, *LOST}
         assert set(run._outputs) == living

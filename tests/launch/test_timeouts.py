@@ -193,7 +193,7 @@ class Actors(Launched):
     def exit_code(self) -> int | None:
         return 1 if time.monotonic() > self.ends else None
 
-    def kill(self, workers: object) -> None: ...
+    def kill(self) -> None: ...
 
     def output(self) -> str:
         return ""

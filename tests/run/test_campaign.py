@@ -122,7 +122,11 @@ def test_an_unwritable_results_folder_is_refused(tmp_path: Path) -> None:
 def test_a_dry_run_says_everything_and_does_nothing(tmp_path: Path) -> None:
     process = fourmin("run", "--dry-run", "--results-dir", str(tmp_path / "r"), state=tmp_path)
     assert process.returncode == 0, process.stderr
-    for text in ("global_batch_size = 64", "steps_per_epoch = 22", "torch.distributed.run"):
+    for text in (
+        "global_batch_size = 64",
+        "steps_per_epoch = 22",
+        "training.agent --standalone",
+    ):
         assert text in process.stdout
     assert not (tmp_path / "r").exists()
     as_json = json.loads(fourmin("run", "--dry-run", "--json", state=tmp_path).stdout)

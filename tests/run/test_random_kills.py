@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from processes import PRACTICE, environment, fourmin
+from processes import AGENT, PRACTICE, WORKER, environment, fourmin
 
 from fourmin.ledger import chain
 
@@ -77,13 +77,13 @@ class Torture:
             command = psutil.Process(self.keep_running().pid)
             try:
                 below = command.children(recursive=True)
-                names = {child: " ".join(child.cmdline()) for child in below}
+                names = {child: child.name() for child in below}
             except psutil.NoSuchProcess:
                 continue
             victims = [command, *below]
             if victim != "command":
-                module = "torch.distributed.run" if victim == "agent" else "fourmin.training.worker"
-                victims = [child for child, name in names.items() if f"-m {module}" in name][-1:]
+                begin = AGENT if victim == "agent" else WORKER
+                victims = [child for child, name in names.items() if name.startswith(begin)][-1:]
             if victims and time.monotonic() > deadline:
                 break
             time.sleep(0.01)

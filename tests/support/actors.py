@@ -116,7 +116,7 @@ class ActingWorkers:
             raise KeyboardInterrupt
         return self._code
 
-    def kill(self, workers: Any) -> None:
+    def kill(self) -> None:
         self.killed = True
         self._control.close()
 

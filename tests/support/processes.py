@@ -28,6 +28,8 @@ IN_GROUPS = [
 ]  # fmt: skip
 """Eight steps of four workers in two groups, with several buckets; the all-reduce is missing."""
 HYBRID = [*IN_GROUPS, "--allreduce", "hybrid"]
+AGENT, WORKER = "fourmin-agent", "fourmin-r"
+"""What the agent's process is called, and how the names of workers' begin, before their ranks."""
 _OF_TESTS = ("OMP_NUM_THREADS", "TRITON_INTERPRET")
 """Variables that tests set for themselves."""
 
@@ -106,19 +108,18 @@ class Command:
         found = {}
         for process in psutil.process_iter():
             try:
-                if "fourmin.training.worker" in process.cmdline():
-                    variables = process.environ()
-                    # The state folder is this test's own, so it tells whose worker it is.
-                    if "RANK" in variables and variables.get("XDG_STATE_HOME") == self._state:
-                        found[int(variables["RANK"])] = process.pid
+                rank = process.name().removeprefix(WORKER)
+                # The state folder is this test's own, so it tells whose worker it is.
+                if rank.isdigit() and process.environ().get("XDG_STATE_HOME") == self._state:
+                    found[int(rank)] = process.pid
             except (psutil.NoSuchProcess, psutil.ZombieProcess, psutil.AccessDenied):
                 continue
         return [found[rank] for rank in sorted(found)]
 
     def agent(self) -> int:
         """Process id of torchrun's agent."""
-        for child in psutil.Process(self.process.pid).children():
-            if "torch.distributed.run" in child.cmdline():
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            if child.name() == AGENT:
                 return child.pid
         raise AssertionError("no agent")
 
