@@ -14,13 +14,13 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
+from fourmin.base.processes import Scratch
 from fourmin.launch.agent import Agent, agent_environment
 from fourmin.recipe.allreduces import NAMES
 from fourmin.recipe.topology import check_group_size
@@ -85,10 +85,10 @@ def measure(options: Options) -> dict[str, Any]:
     Raises FourminError for options that cannot work here, or when the workers fail.
     """
     plan, workers = _plan(options)
-    with tempfile.TemporaryDirectory(prefix="fourmin-bench-") as folder:
-        plan_path, result_path = Path(folder) / "plan.json", Path(folder) / "result.json"
+    with Scratch() as folder:
+        plan_path, result_path = folder / "plan.json", folder / "result.json"
         plan_path.write_text(json.dumps(plan))
-        _run(workers, [str(plan_path), str(result_path)], Path(folder))
+        _run(workers, [str(plan_path), str(result_path)], folder)
         return with_bandwidths(json.loads(result_path.read_text()))
 
 

@@ -53,6 +53,7 @@ def describe_agent(configuration: Configuration) -> str:
 def agent_environment(threads: int, scratch: Path) -> dict[str, str]:
     return {
         **DEVICE_QUEUES,
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),  # nothing is compiled in a run
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
@@ -61,6 +62,8 @@ def agent_environment(threads: int, scratch: Path) -> dict[str, str]:
         # Only messages that say what went wrong; the agent's own log is noise here.
         "TORCHELASTIC_ERROR_FILE": str(scratch / "error.json"),
         "TORCH_CPP_LOG_LEVEL": "ERROR",
+        # torchrun's own folder, which it leaves behind.
+        "PET_LOG_DIR": str(scratch / "torchrun"),
     }
 
 
