@@ -21,6 +21,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from fourmin.base.errors import ENDING
+
 TESTS = Path(__file__).resolve().parent
 sys.path[:0] = [str(TESTS / "support"), str(TESTS.parent / "docs" / "tools")]
 # Tests run beside each other: one thread for each.
@@ -50,7 +52,7 @@ def _own_signals() -> Iterator[None]:
     """What a command called in this process does to signals ends with its test: with SIGPIPE as
     filters have it, a later test that writes to a closed socket would kill its worker.
     """
-    kept = {number: signal.getsignal(number) for number in (signal.SIGPIPE, signal.SIGTERM)}
+    kept = {number: signal.getsignal(number) for number in (signal.SIGPIPE, *ENDING)}
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import signal
+
 USAGE = 2
 """Exit code for wrong usage, a bad configuration or a missing requirement."""
 NOT_CONVERGED = 3
 """Exit code of `fourmin run` when a run did not reach the quality target."""
+INTERNAL = 70
+"""Exit code of an error that is fourmin's own."""
 INTERRUPTED = 130
-"""Exit code after an interrupt (Ctrl-C or SIGTERM)."""
+"""Exit code after an interrupt: Ctrl-C, SIGTERM, SIGHUP and other signals that ask for the end."""
+
+ENDING = tuple(
+    getattr(signal, f"SIG{name}")
+    for name in ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "ALRM", "XCPU")
+)
+"""Signals that ask a command to end. What the shell has it ignore, as nohup does, it ignores."""
+
+
+class Interrupted(BaseException):
+    """A signal asks for the end of the command; its text is the signal's name."""
 
 
 class FourminError(Exception):

@@ -5,10 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+
+PROBE_BYTES = 16 * 1024
+"""What a folder must have room for before anything is written there."""
 
 
 def sync_folder(folder: Path) -> None:
@@ -23,12 +27,38 @@ def sync_folder(folder: Path) -> None:
 def write_durably(path: Path, data: bytes) -> None:
     """Write `data` to a temporary name beside `path`, sync it, then rename it into place."""
     temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a file that a user names: whole or not at all, and through links; a pipe or a device
+    is written to and stays what it is.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+    else:
+        write_durably(path.resolve(), data)
+
+
+def require_writable_file(path: Path, purpose: str) -> None:
+    """Raise FourminError where `write_output` could not write `path`, before there is anything to
+    write. The folder is made.
+    """
+    if path.is_dir():
+        raise _not_writable(path, purpose, "it is a folder")
+    if not path.exists() or path.is_file():
+        ensure_writable_folder(path.resolve().parent, f"folder of the {purpose}")
+    elif not os.access(path, os.W_OK):
+        raise _not_writable(path, purpose, os.strerror(errno.EACCES))
 
 
 def append_line(path: Path, line: bytes) -> None:
@@ -69,26 +99,30 @@ def ensure_writable_folder(folder: Path, purpose: str) -> None:
 
     Raises FourminError that names the folder, its purpose and the reason.
     """
-    probe = folder / f".fourmin-probe-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"")
-        probe.unlink()
     except OSError as error:
         raise _not_writable(folder, purpose, error.strerror or str(error)) from None
+    require_writable(folder, purpose)
 
 
 def require_writable(folder: Path, purpose: str) -> Path:
-    """The nearest folder at or above `folder` that is there. Nothing is written.
+    """The nearest folder at or above `folder` that is there. Nothing is written that stays.
 
     Raises FourminError, as `ensure_writable_folder` does, where `folder` could not be made in it
-    or written.
+    or nothing written: for want of permission or of room.
     """
-    nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
-    if not nearest.is_dir():
-        raise _not_writable(folder, purpose, f"{nearest} is no folder")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise _not_writable(folder, purpose, f"nothing can be written in {nearest}")
+    try:
+        nearest = next(one for one in (folder, *folder.absolute().parents) if os.path.exists(one))
+        with tempfile.TemporaryFile(dir=nearest, buffering=0) as probe:
+            if probe.write(bytes(PROBE_BYTES)) != PROBE_BYTES:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(probe.fileno())
+    except NotADirectoryError:
+        raise _not_writable(folder, purpose, f"{nearest} is no folder") from None
+    except OSError as error:
+        why = f"{error.strerror or error} in {nearest}"
+        raise _not_writable(folder, purpose, why) from None
     return nearest
 
 
@@ -103,7 +137,12 @@ def _not_writable(folder: Path, purpose: str, why: str) -> FourminError:
 def user_folder(variable: str, default: str) -> Path:
     """fourmin's folder below an XDG base directory, such as XDG_CACHE_HOME and `.cache`."""
     base = os.environ.get(variable, "")
-    root = Path(base) if base.startswith("/") else Path.home() / default
+    try:
+        root = Path(base) if base.startswith("/") else Path.home() / default
+    except RuntimeError:
+        raise FourminError(
+            "this user has no home folder", "HOME is not set", f"set HOME or {variable}"
+        ) from None
     return root / "fourmin"
 
 

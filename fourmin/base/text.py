@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from typing import Any
 
@@ -28,6 +29,11 @@ def printable(value: Any, limit: int = 500) -> str:
 def printable_lines(text: str, limit: int = 20_000) -> str:
     """Several lines of text, each made printable; the line ends stay."""
     return "\n".join(printable(line) for line in text[:limit].splitlines())
+
+
+def command(*words: object) -> str:
+    """`fourmin` with these words, as a shell takes it."""
+    return shlex.join(["fourmin", *map(str, words)])
 
 
 def how_many(number: int, noun: str, form: str = "") -> str:

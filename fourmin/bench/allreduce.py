@@ -12,13 +12,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
+from fourmin.base.processes import Scratch
 from fourmin.launch.agent import Forge, agent_arguments
 from fourmin.recipe.allreduces import NAMES
 from fourmin.recipe.topology import check_group_size
@@ -83,10 +83,10 @@ def measure(options: Options) -> dict[str, Any]:
     Raises FourminError for options that cannot work here, or when the workers fail.
     """
     plan, workers = _plan(options)
-    with tempfile.TemporaryDirectory(prefix="fourmin-bench-") as folder:
-        plan_path, result_path = Path(folder) / "plan.json", Path(folder) / "result.json"
+    with Scratch() as folder:
+        plan_path, result_path = folder / "plan.json", folder / "result.json"
         plan_path.write_text(json.dumps(plan))
-        _run(workers, [str(plan_path), str(result_path)], Path(folder))
+        _run(workers, [str(plan_path), str(result_path)], folder)
         return with_bandwidths(json.loads(result_path.read_text()))
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import NOT_CONVERGED, FourminError
+from fourmin.base.processes import Scratch
+from fourmin.base.text import command
 from fourmin.campaign.requirements import Data, get_registered_data
 from fourmin.campaign.watch import Watch
 from fourmin.launch.job import Job
@@ -144,8 +145,7 @@ class Replay:
     def _replayed(self, system: Mapping[str, Any]) -> RunFacts:
         """What the log of the replay says."""
         facts = self.facts
-        with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
-            folder = Path(scratch)
+        with Scratch() as folder:
             job = Job(
                 configuration=self.configuration,
                 ruleset=facts.ruleset,
@@ -189,7 +189,7 @@ def prepare_audit(campaign: Path, run: int, data_dir: Path | None, steps: int | 
     if view.plan is None or chosen is None or chosen.configuration is None:
         raise FourminError(
             f"no run {run} in {campaign} that could be replayed",
-            next_step=f"`fourmin validate {campaign}` says what is wrong",
+            next_step=f"`{command('validate', campaign)}` says what is wrong",
         )
     data = get_registered_data(view.plan, data_dir)
     cores = len(os.sched_getaffinity(0))

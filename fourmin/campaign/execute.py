@@ -9,14 +9,16 @@ ledger has both.
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.errors import INTERRUPTED, NOT_CONVERGED, FourminError
+from fourmin.base.errors import NOT_CONVERGED, FourminError, Interrupted
+from fourmin.base.mishaps import explained, going_on
+from fourmin.base.processes import Scratch
+from fourmin.base.text import command
 from fourmin.campaign.events import (
     CampaignOpened,
     Note,
@@ -73,17 +75,20 @@ def execute(
     can be resumed.
     """
     observer.take(CampaignOpened.of(campaign))
+    for note in campaign.plan.unseen_notes():
+        observer.take(Note(note))
     ran = 0
     for slot in campaign.slots():
         if slot.status is not None:
             continue
         if ran == most_runs:
             return None
-        with _interrupts_told(campaign, slot):
+        with mishaps_told(campaign.folder, slot):
             _SlotRun(campaign, slot, materials, launcher, observer).run(max_restarts)
         ran += 1
-    summary = summarize(campaign.plan, campaign.digest, campaign.head, read_runs(campaign))
-    campaign.close(summary)
+    with mishaps_told(campaign.folder):
+        summary = summarize(campaign.plan, campaign.digest, campaign.head, read_runs(campaign))
+        campaign.close(summary)
     return summary
 
 
@@ -96,6 +101,7 @@ def read_runs(campaign: Campaign) -> list[RunFacts]:
     ]
 
 
+CLOCK_RUNS_ON = "its clock runs on until it is resumed; without that it counts as not converged"
 _EARLIER = Failure("the campaign was interrupted", "")
 """What ended the workers of a slot that another command had started."""
 
@@ -131,6 +137,12 @@ class _SlotRun:
             stands = look_at(self._campaign.run_folder(slot.run))
             if stands.whole:
                 failure = None
+            elif failure.lasting:  # nothing was decided: the run waits until it is put right
+                raise FourminError(
+                    f"run {slot.run} cannot go on: {failure.summary}",
+                    CLOCK_RUNS_ON,
+                    f"{failure.details}, then: {resume(self._campaign.folder)}",
+                )
             elif failure.final or stands.epoch is None or not left:
                 break
             else:
@@ -140,7 +152,7 @@ class _SlotRun:
             raise FourminError(
                 f"run {slot.run} could not start: {failure.summary}",
                 failure.details,
-                f"put it right, then: fourmin run --resume {self._campaign.folder}",
+                f"put it right, then: {resume(self._campaign.folder)}",
             )
         summary = None if failure is None else failure.summary
         facts = _record_outcome(self._campaign, slot, self._attempt, summary, self._stopped_ms)
@@ -151,7 +163,7 @@ class _SlotRun:
             raise FourminError(
                 f"run {slot.run} failed and counts as not converged: {failure.summary}",
                 failure.details,
-                f"fourmin run --resume {self._campaign.folder} "
+                f"{resume(self._campaign.folder)} "
                 + ("goes on with the next run" if more else "closes the campaign"),
                 exit_code=NOT_CONVERGED,
             )
@@ -165,8 +177,8 @@ class _SlotRun:
                 f"run {slot.run} was tried {slot.attempts} times and never started",
                 f"ruleset {plan.ruleset} allows {most} attempts, so that nobody waits for better "
                 "nodes",
-                f"find the cause with `fourmin run --practice`, then: fourmin abandon "
-                f"{self._campaign.folder}, and start another campaign",
+                "find the cause with `fourmin run --practice`, then: "
+                f"{command('abandon', self._campaign.folder)}, and start another campaign",
             )
 
     def _restart(self, epoch: int, failure: Failure) -> Failure | None:
@@ -176,8 +188,8 @@ class _SlotRun:
 
     def _launch(self, restart: int = 0, epoch: int = 0) -> Failure | None:
         """Start the workers and wait for their end."""
-        with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
-            job = self._job(Path(scratch))
+        with Scratch() as scratch:
+            job = self._job(scratch)
             job = dataclasses.replace(job, restart=restart, restart_epoch=epoch)
             watch = Watch(
                 job, self._start, self._record, lambda text: self._observer.take(Note(text))
@@ -221,19 +233,30 @@ class _SlotRun:
         )
 
 
+def resume(folder: Path) -> str:
+    """The command that goes on with a campaign."""
+    return command("run", "--resume", folder)
+
+
 @contextmanager
-def _interrupts_told(campaign: Campaign, slot: RunState) -> Iterator[None]:
-    """Turn Ctrl-C into the error that ends the command; a run that had started may go on."""
+def mishaps_told(folder: Path, slot: RunState | None = None) -> Iterator[None]:
+    """Turn what ends the command, a signal or a full disk, into an error that names how to go on;
+    a run that had started may.
+    """
+    step = resume(folder)
     try:
-        yield
-    except KeyboardInterrupt:
+        with going_on(step):
+            yield
+    except (KeyboardInterrupt, Interrupted) as error:
+        told = explained(error)
+        why = "nothing that was written is lost"
+        if slot:
+            why = CLOCK_RUNS_ON if slot.started else f"it had not started; {why}"
         raise FourminError(
-            f"interrupted in run {slot.run}",
-            "its clock runs on until it is resumed; without that it counts as not converged"
-            if slot.started
-            else "it had not started; nothing that was written is lost",
-            f"fourmin run --resume {campaign.folder}",
-            exit_code=INTERRUPTED,
+            f"{told.what} in run {slot.run}" if slot else told.what,
+            why,
+            step,
+            told.exit_code,
         ) from None
 
 

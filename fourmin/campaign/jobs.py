@@ -13,7 +13,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.errors import INTERRUPTED, FourminError
+from fourmin.base.errors import INTERRUPTED, FourminError, Interrupted
+from fourmin.base.text import command
 from fourmin.campaign.events import (
     CampaignClosed,
     CampaignOpened,
@@ -154,7 +155,7 @@ class _Follower:
                 else:
                     last = said
                     self._observer.take(Note(f"{job.name}: {said.text}"))
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interrupted):
             self._observer.take(Note(f"cancelling {job.name}"))
             job.cancel()
             raise FourminError(
@@ -180,7 +181,7 @@ class _Follower:
     def how_to_go_on(self) -> str:
         if self.campaign is None:
             return ""
-        return f"fourmin run --resume {self.campaign} --launcher {self._launcher}"
+        return command("run", "--resume", self.campaign, "--launcher", self._launcher)
 
     def _pass_on(self, line: bytes, job: Submitted) -> None:
         event = event_from_line(line)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.errors import FourminError
-from fourmin.launch import Surroundings
+from fourmin.launch import Surroundings, network
 from fourmin.launch.site import Site
 from fourmin.launch.timeouts import Timeouts
 
@@ -38,7 +37,4 @@ class Placement:
 
     def surroundings(self, site: Site, say: Callable[[str], None]) -> Surroundings:
         """What a launcher may use. Raises FourminError for an address that is none."""
-        host, _, port = self.address.partition(":")
-        if port and not port.isdigit():
-            raise FourminError(f"--address {self.address!r} is no HOST:PORT")
-        return Surroundings(site, say, host, int(port or 0), self.timeouts)
+        return Surroundings(site, say, *network.parse_address(self.address), self.timeouts)

@@ -13,6 +13,7 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import require_writable
+from fourmin.base.processes import Scratch
 from fourmin.campaign.existing import against_going_on, registered_beacon
 from fourmin.campaign.jobs import Submission, inner_options
 from fourmin.campaign.naming import names, require_folder_names
@@ -109,6 +110,7 @@ def prepare(
         place = Place(choice.name, submitter.files_here, gpus=submitter.gpus_per_node)
     elif launcher is not None:
         try:
+            Scratch().remove()
             survey = launcher.survey(nodes)
             place = Place.seen(choice.name, survey)
             system = survey.system if survey else capture_system()

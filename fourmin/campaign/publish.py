@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import json_bytes
+from fourmin.base.files import json_bytes, write_durably
+from fourmin.base.processes import Scratch
+from fourmin.base.text import command
 from fourmin.campaign.naming import place_of, require_no_twin
 from fourmin.campaign.signing import signer
 from fourmin.ledger.campaign import LEDGER_FILE
@@ -113,10 +115,18 @@ def publish(publication: Publication, submissions: Path) -> None:
             raise FourminError(
                 f"{path} exists already with another content", next_step="look at it first"
             )
-    for name, data in publication.files.items():
-        path = submissions / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    new = [path for name in publication.files if not (path := submissions / name).exists()]
+    try:
+        for name, data in publication.files.items():
+            (submissions / name).parent.mkdir(parents=True, exist_ok=True)
+            write_durably(submissions / name, data)
+    except BaseException:  # a part of a submission is none
+        for path in new:
+            path.unlink(missing_ok=True)
+        for folder in sorted({p for path in new for p in path.parents}, reverse=True):
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def describe_system(campaign: CampaignView, plan: Plan) -> dict[str, Any]:
@@ -161,8 +171,8 @@ def _refuse_invalid(
     """Check the submission as it would lie there, with its description completed, before anything
     is written.
     """
-    with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
-        root = Path(scratch) / "submissions"
+    with Scratch() as scratch:
+        root = scratch / "submissions"
         told = json.loads(files[description]) | dict.fromkeys(untold, "told later")
         completed = {description: json_bytes(told)} if untold else {}
         publish(Publication(Path(), {**files, **completed}), root)
@@ -173,7 +183,7 @@ def _refuse_invalid(
         raise FourminError(
             f"{folder} does not validate as a submission",
             "\n".join(_told(errors, f"{root}/")),
-            f"`fourmin validate {folder}` and `fourmin rules CODE` say more",
+            f"`{command('validate', folder)}` and `fourmin rules CODE` say more",
         )
 
 

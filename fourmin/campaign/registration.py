@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import ensure_writable_folder, write_durably
-from fourmin.campaign.execute import Materials
+from fourmin.base.files import ensure_writable_folder, require_writable_file, write_durably
+from fourmin.campaign.execute import Materials, mishaps_told
 from fourmin.campaign.existing import against_going_on, registered_beacon
 from fourmin.campaign.naming import names, place_of, require_no_twin
 from fourmin.campaign.placement import Placement
@@ -22,7 +22,7 @@ from fourmin.campaign.requirements import Data, get_data, other_dataset, require
 from fourmin.campaign.signing import signer
 from fourmin.ledger.campaign import Campaign, require_campaign
 from fourmin.ledger.git import Repository
-from fourmin.ledger.known import earlier_campaigns
+from fourmin.ledger.known import against_memory, earlier_campaigns
 from fourmin.ledger.lock import CampaignLock
 from fourmin.ledger.signatures import LEDGER_SIGNATURE
 from fourmin.ledger.source import package_commit
@@ -30,6 +30,7 @@ from fourmin.results.chips import chips_of
 from fourmin.results.plan import EarlierCampaign, Plan
 from fourmin.ruleset import CURRENT
 from fourmin.system.capture import system_digest
+from fourmin.system.privacy import redact
 from fourmin.system.software import package_digest
 
 
@@ -49,14 +50,15 @@ def opened(
     data = prepared.data or get_data(prepared.benchmark, placement.data_dir)
     if isinstance(prepared.wanted, New):
         ensure_writable_folder(prepared.wanted.results, "results folder")
+        if campaign_file is not None:
+            require_writable_file(campaign_file, "campaign file")
         plan = _plan(prepared, prepared.wanted.request, data, system)
         folder = Campaign.create(prepared.wanted.results, plan).folder
         if campaign_file is not None:
-            campaign_file.parent.mkdir(parents=True, exist_ok=True)
             write_durably(campaign_file, f"{folder.absolute()}\n".encode())
     else:
         folder = prepared.wanted.folder
-    with CampaignLock(folder):
+    with mishaps_told(folder), CampaignLock(folder):
         campaign = Campaign.reopen(folder)
         # Another command may have ended it meanwhile.
         require([*against_going_on(campaign, system, data)], prepared.configuration.preset)
@@ -123,7 +125,11 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
         require([*other_dataset(data, benchmark)], configuration.preset)
     now = time.time_ns() // 1_000_000
     submitter, system_name = names(request, configuration.nodes, system)
-    earlier = earlier_campaigns(prepared.wanted.results, benchmark.name, submitter)
+    unseen: list[str] = []
+    results = prepared.wanted.results
+    earlier = earlier_campaigns(results, benchmark.name, submitter, unseen.append)
+    if forgetful := against_memory():
+        unseen.append(": ".join(filter(None, (forgetful.what, forgetful.why))))
     counted, practice = (
         [EarlierCampaign(one.campaign, one.head) for one in earlier if one.practice is kind]
         for kind in (False, True)
@@ -151,6 +157,7 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
         configuration_digest=configuration.digest(),
         earlier_campaigns=counted,
         practice_campaigns=practice,
+        earlier_unseen=[*dict.fromkeys(map(redact, unseen))],
         created_ms=now,
         practice_seed=request.seed,
         ranked_batch=request.ranked_batch,

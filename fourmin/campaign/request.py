@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from fourmin.base.errors import FourminError
-from fourmin.ledger.campaign import Campaign, require_campaign
+from fourmin.ledger.campaign import CAMPAIGN_FILE, Campaign, require_campaign
 from fourmin.recipe.fields import AUTO
 from fourmin.recipe.settings import requested_changes
 from fourmin.recipe.tuning import load_tuning
@@ -111,7 +112,14 @@ def _named_in(campaign_file: Path | None) -> Path | None:
     """The campaign that a job before this one registered."""
     if campaign_file is None or not campaign_file.is_file():
         return None
-    return Path(campaign_file.read_text().strip())
+    named = os.fsdecode(campaign_file.read_bytes().strip())
+    if not os.path.isfile(os.path.join(named, CAMPAIGN_FILE)):
+        raise FourminError(
+            f"the file {campaign_file} names no campaign",
+            f"no campaign in {named[:200]}" if named else "it is empty",
+            "remove it, and the next campaign is registered and named in it",
+        )
+    return Path(named)
 
 
 def _refuse_contradictions(request: Request, campaign: Campaign) -> None:

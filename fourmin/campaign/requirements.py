@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.text import command
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.on_demand import ON_DEMAND
 from fourmin.datasets.report import compare_with_benchmark
@@ -123,7 +124,7 @@ def find_data(benchmark: Benchmark, data_dir: Path | None) -> Data | None:
         raise FourminError(
             f"{data_dir} has no manifest",
             "a run reads the manifest and never scans the images",
-            f"`fourmin data check {data_dir}` writes it",
+            f"`{command('data', 'check', data_dir)}` writes it",
         )
     return Data(data_dir, path, Manifest.load(path))
 

@@ -28,12 +28,14 @@ LAST_WORDS_SECONDS = 1.0
 class Failure:
     """Why an attempt ended early: one line, and what was said beside it.
 
-    `final` where the same would happen again.
+    `final` where the same would happen again; `lasting` where it is the place that the run is in,
+    such as a full disk: `details` is what puts it right.
     """
 
     summary: str
     details: str
     final: bool = False
+    lasting: bool = False
 
 
 class Watch:
@@ -141,6 +143,7 @@ class Watch:
                 f"worker {message.rank}{where}: {message.data['summary']}",
                 str(message.data["details"]),
                 final=bool(message.data["final"]),
+                lasting=bool(message.data.get("lasting")),
             )
         if message is not None:
             return Failure(

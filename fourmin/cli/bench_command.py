@@ -185,7 +185,7 @@ def allreduce(
 
     Times, bandwidths as nccl-tests define them, and sums that are checked before each sample.
     """
-    from fourmin.base.files import ensure_writable_folder, json_bytes
+    from fourmin.base.files import json_bytes, require_writable_file, write_output
     from fourmin.bench import allreduce as bench
     from fourmin.cli.output import stdout
 
@@ -193,15 +193,15 @@ def allreduce(
         chart = output.with_suffix(".svg")
     written = [path for path in (output, chart) if path is not None]
     for path in written:
-        ensure_writable_folder(path.parent, "folder of the measurement")
+        require_writable_file(path, "measurement")
     size = bench.parse_size(max_size)
     result = bench.measure(
         bench.Options(size, factor, iterations, seconds, procs, group_size, device, dtype)
     )
     if output is not None:
-        output.write_bytes(json_bytes(result))
+        write_output(output, json_bytes(result))
     if chart is not None:
-        chart.write_text(bench.chart(result), encoding="utf-8")
+        write_output(chart, bench.chart(result).encode())
     lines = [*bench.table_lines(result), *(f"written: {path}" for path in written)]
     for line in [json.dumps(result)] if as_json else lines:
         stdout().print(line)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fourmin.base.text import command
 from fourmin.cli import options
 
 SUBMISSIONS = Path("submissions")
@@ -43,6 +44,7 @@ def register(
     from fourmin.campaign.registration import register as register_plan
     from fourmin.campaign.request import Request
     from fourmin.cli.output import stdout
+    from fourmin.ledger.campaign import Campaign
 
     request = Request(
         preset=preset,
@@ -56,9 +58,11 @@ def register(
     folder = register_plan(request, Placement(data_dir=data_dir), signing_key)
     console = stdout()
     console.print(f"registered {folder}")
+    for note in Campaign(folder).plan.unseen_notes():
+        console.print(note)
     console.print(
         "next: commit and merge it; after the next beacon (a commit to rules/beacon on the base "
-        f"branch): fourmin run --campaign {folder}"
+        f"branch): {command('run', '--campaign', folder)}"
     )
 
 
@@ -114,6 +118,6 @@ def submit(
     description = into / publication.place.parent / SYSTEM_FILE
     if publication.untold:
         console.print(f"written; tell {list_names(publication.untold)} in {description},")
-        console.print(f"then `fourmin validate {into}`, and commit")
+        console.print(f"then `{command('validate', into)}`, and commit")
     else:
         console.print(f"written; see whether {description} is right, then commit")

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fourmin.base.text import how_many, printable
+from fourmin.base.text import command, how_many, printable
 from fourmin.campaign.events import (
     CampaignClosed,
     CampaignOpened,
@@ -226,7 +226,7 @@ def _print_closing(closed: CampaignClosed, opened: CampaignOpened | None) -> Non
     console.print(_result(closed))
     console.print(f"written to {closed.campaign}  ({SUMMARY_FILE}, ledger.jsonl, run-<i>/)")
     errors = f" ({how_many(closed.errors, 'error')})" if closed.errors else ""
-    again = f"fourmin validate {closed.campaign}"
+    again = command("validate", closed.campaign)
     console.print(f"checked: {closed.verdict}{errors}; again with: {again}")
 
 

@@ -73,6 +73,7 @@ def estimate(
     """
     import json
 
+    from fourmin.base.files import require_writable_file, write_output
     from fourmin.cli.output import stdout
     from fourmin.estimate.profile import load_profile
     from fourmin.estimate.render import text_lines, validation_lines
@@ -87,6 +88,8 @@ def estimate(
         for line in validation_lines(validate()):
             console.print(line)
         return
+    if output is not None:
+        require_writable_file(output, "chart")
     profile = load_profile(system_profile)
     given = {
         "nodes": nodes,
@@ -102,7 +105,7 @@ def estimate(
     benchmark = load_ruleset().benchmark(configuration.benchmark)
     made = make(configuration, profile, benchmark, epochs=epochs)
     if output is not None:
-        _write(output, estimate_chart(made))
+        write_output(output, estimate_chart(made).encode())
     if as_json:
         console.print(json.dumps(made.to_json(), indent=2))
         return
@@ -177,12 +180,3 @@ def _with_measured(
     if step_report is not None:
         return with_step_report(profile, configuration, step_report)
     return profile
-
-
-def _write(path: Path, text: str) -> None:
-    from fourmin.base.errors import FourminError
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FourminError(f"cannot write {path}", error.strerror or str(error)) from None

@@ -1,15 +1,12 @@
-"""The command `fourmin`: its sub-commands, and how it ends."""
+"""The command `fourmin` and its sub-commands; `start` is how it begins and ends."""
 
 from __future__ import annotations
 
-import signal
-import sys
 from typing import Annotated
 
 import typer
 
 from fourmin import __version__
-from fourmin.base.errors import INTERRUPTED, FourminError
 from fourmin.cli import (
     audit_command,
     bench_command,
@@ -23,6 +20,7 @@ from fourmin.cli import (
     run_command,
     validate_command,
 )
+from fourmin.cli.start import run
 
 app = typer.Typer(
     name="fourmin",
@@ -63,17 +61,5 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line; an expected failure ends with one screen of text, not a traceback."""
-    if sys.argv[1:2] != ["run"]:
-        # `fourmin rules | head` ends as every Unix filter does; a campaign must clean up first.
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        app()
-    except FourminError as error:
-        # Imported here because it takes a tenth of what `--help` takes.
-        from fourmin.cli.output import print_error
-
-        print_error(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    """Run the command line; `fourmin.__main__` is quicker to take signals."""
+    run(app)

@@ -60,7 +60,7 @@ def report(
     import sys
 
     from fourmin.base.errors import FourminError
-    from fourmin.base.files import write_durably
+    from fourmin.base.files import require_writable_file, write_output
     from fourmin.report import (
         CHART_FORMATS,
         load_chart_renderer,
@@ -80,6 +80,8 @@ def report(
                 next_step=f"known: {PUBLISHED}; trees of MLPerf and DAWNBench are given by path",
             )
     prices = () if price is None else load_prices(price)
+    if output is not None:
+        require_writable_file(output, "report")
     usual = [folder for folder in (Path("submissions"), Path("results")) if folder.is_dir()]
     if pair is not None:
         if chart is not None:
@@ -111,10 +113,7 @@ def report(
             render = load_renderer(output_format)
         content = render(collect(paths or usual, published=bool(beside), prices=prices))
     if output is not None:
-        try:
-            write_durably(output, content.encode() if isinstance(content, str) else content)
-        except OSError as error:
-            raise FourminError(f"cannot write {output}", error.strerror or str(error)) from None
+        write_output(output, content.encode() if isinstance(content, str) else content)
     elif isinstance(content, str):
         sys.stdout.write(content)
     elif sys.stdout.isatty():

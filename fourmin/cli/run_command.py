@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fourmin.base.errors import NOT_CONVERGED
+from fourmin.base.text import command
 from fourmin.cli import options
 
 if TYPE_CHECKING:
@@ -182,11 +182,8 @@ def run(
         exclude_slow=exclude_slow,
     )
     display = choose_display(as_json=json_lines, quiet=quiet)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with closing(prepare(wanted, placement, lambda text: display.take(Note(text)))) as prepared:
         if dry_run:
-            # As every other command: a reader may go away.
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             plan = [json.dumps(plan_json(prepared))] if json_lines else plan_lines(prepared)
             for line in plan:
                 stdout().print(line)
@@ -245,7 +242,7 @@ def _run(
             placement.runs_per_job,
         )
     if summary is None:
-        display.take(Note(f"more runs remain: fourmin run --resume {campaign.folder}"))
+        display.take(Note(f"more runs remain: {command('run', '--resume', campaign.folder)}"))
         return None
     return campaign.folder
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fourmin.base.errors import FourminError
 from fourmin.base.files import user_folder
+from fourmin.base.mishaps import told
 
 
 def cached_tree(
@@ -29,17 +29,15 @@ def cached_tree(
     folder = (user_folder("XDG_CACHE_HOME", ".cache") if root is None else root) / name
     if is_intact(folder):
         return folder
-    try:
+    step = "set XDG_CACHE_HOME to a folder that you can write to"
+    with told(f"cannot write the dataset to {folder}", step):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _lock(folder.with_name(f".{name}.lock")):
+        lock = folder.with_name(f".{name}.lock")
+        with _lock(lock):
+            for left in set(folder.parent.glob(f".{name}.*")) - {lock}:  # by one that was killed
+                shutil.rmtree(left, ignore_errors=True)
             if not is_intact(folder):
                 replace_folder(folder, build)
-    except OSError as error:
-        raise FourminError(
-            f"cannot write the dataset to {folder}",
-            error.strerror or str(error),
-            "set XDG_CACHE_HOME to a folder that you can write to",
-        ) from error
     return folder
 
 

@@ -57,7 +57,7 @@ def scan_image(data: bytes, name: str, split: str, path: str) -> Scanned:
     except Exception as error:
         # Pillow's plugins raise many types (OSError, SyntaxError, ValueError, struct.error,
         # DecompressionBombError) for hostile or broken files; each is this file's problem.
-        return Scanned(name, None, _decode_fault(error))
+        return Scanned(name, None, decode_fault(error))
     row = ImageRow(split, path, len(data), hashlib.sha256(data).digest(), width, height)
     return Scanned(name, row, "", notes)
 
@@ -86,7 +86,8 @@ def _decode(data: bytes, path: str) -> tuple[int, int, tuple[str, ...]]:
             return image.width, image.height, tuple(notes)
 
 
-def _decode_fault(error: Exception) -> str:
+def decode_fault(error: object) -> str:
+    """Why an image does not decode, in words that name no object of this process."""
     from PIL import Image, UnidentifiedImageError
 
     if isinstance(error, UnidentifiedImageError):

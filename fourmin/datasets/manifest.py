@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from fourmin.base.errors import FourminError
 from fourmin.base.files import write_durably
+from fourmin.base.mishaps import told
+from fourmin.base.text import command
 from fourmin.datasets.columns import Columns, Split
 
 SCHEMA_VERSION = 1
@@ -113,14 +114,9 @@ class Manifest:
             "classes": list(self.class_names),
         }
         line = json.dumps(header, ensure_ascii=False).encode() + b"\n"
-        try:
+        step = "make the dataset's folder writable for the check; a run only reads it"
+        with told(f"cannot write the manifest {path}", step):
             write_durably(path, line + body)
-        except OSError as error:
-            raise FourminError(
-                f"cannot write the manifest {path}",
-                error.strerror or str(error),
-                "make the dataset's folder writable for the check; a run only reads it",
-            ) from error
 
     @classmethod
     def load(cls, path: Path) -> Manifest:
@@ -129,21 +125,13 @@ class Manifest:
         A process that reads the same rows again gets what it read last. Raises FourminError,
         naming the file, the reason and the next step, for any fault.
         """
-        try:
-            with path.open("rb") as file:
-                return _read(file)
-        except OSError as error:
-            raise FourminError(
-                f"cannot read the manifest {path}",
-                error.strerror or str(error),
-                f"write it once with: fourmin data check {path.parent}",
-            ) from error
-        except ValueError as error:
-            raise FourminError(
-                f"the manifest {path} is not valid",
-                str(error),
-                f"write it again with: fourmin data check {path.parent}",
-            ) from error
+        check = command("data", "check", path.parent)
+        with (
+            told(f"cannot read the manifest {path}", f"write it once with: {check}"),
+            told(f"the manifest {path} is not valid", f"write it again with: {check}", ValueError),
+            path.open("rb") as file,
+        ):
+            return _read(file)
 
 
 _LAST: dict[bytes, Manifest] = {}

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.mishaps import told
 from fourmin.datasets.columns import Column, Paths, Split
 from fourmin.datasets.manifest import SPLITS, Manifest, remember
 
@@ -32,14 +33,9 @@ def share_manifest(path: Path, image: Path) -> Manifest:
     holds it once. Raises FourminError as `Manifest.load` does, and where there is no room.
     """
     manifest = Manifest.load(path)
-    try:
+    step = "make room, or name a folder on another disk with TMPDIR"
+    with told(f"cannot write the manifest for the workers to {image.parent}", step):
         _write(manifest, image)
-    except OSError as error:
-        raise FourminError(
-            f"cannot write the manifest for the workers to {image.parent}",
-            error.strerror or str(error),
-            "make room, or name a folder on another disk with TMPDIR",
-        ) from error
     mapped = replace(map_manifest(image), header=manifest.header)
     remember(mapped)
     return mapped

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context
 from typing import Any, TypeVar
 
 from fourmin.base.errors import FourminError
+from fourmin.base.processes import end_with_the_command
 
 Progress = Callable[[int, int], None]
 """Called with the number of images done and the number of images."""
@@ -40,7 +38,7 @@ def spread(
         return
     # Spawned, not forked: the caller may run threads (a progress bar does).
     pool = ProcessPoolExecutor(
-        workers, mp_context=get_context("spawn"), initializer=_end_with_the_command
+        workers, mp_context=get_context("spawn"), initializer=end_with_the_command
     )
     try:
         # A bounded number in flight: a million paths are not pickled at once.
@@ -60,18 +58,9 @@ def spread(
             "one of its worker processes was killed, perhaps for want of memory",
             "try again with fewer: --workers N",
         ) from error
+    except BaseException:
+        for process in active_children():
+            process.terminate()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _end_with_the_command() -> None:
-    """Leave Ctrl-C to the command, and end when it has gone: an executor's workers do not."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        parent = parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=watch, name="fourmin-watch", daemon=True).start()

@@ -14,6 +14,7 @@ import os
 import shutil
 import tempfile
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,8 @@ from typing import Any, NamedTuple
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder, sync_folder, write_durably
+from fourmin.base.mishaps import told
+from fourmin.base.text import command
 from fourmin.datasets.cache import replace_folder
 from fourmin.datasets.columns import Split
 from fourmin.datasets.fashion_mnist import write_tree
@@ -101,11 +104,9 @@ def prepare_shards(
         kept += was_there
         if progress is not None:
             progress(done, images)
-    try:
+    with _writing(dest):
         write_durably(dest / MANIFEST_NAME, (source / MANIFEST_NAME).read_bytes())
         write_index(dest, manifest, shards)
-    except OSError as error:
-        raise _cannot_write(dest, error) from error
     total = sum(shard.bytes for shard in shards)
     return PreparedData(dest, images, total, time.monotonic() - started, len(shards), kept)
 
@@ -122,11 +123,9 @@ def prepare_fashion_mnist(
         raise FourminError(
             f"{dest} is not empty", "a dataset is written whole", "name a folder that is not there"
         )
-    try:
+    with _writing(dest):
         dest.parent.mkdir(parents=True, exist_ok=True)
         replace_folder(dest, lambda folder: write_tree(source, folder, progress))
-    except OSError as error:
-        raise _cannot_write(dest, error) from error
     manifest = Manifest.load(dest / MANIFEST_NAME)
     splits = [manifest.split(name) for name in SPLITS]
     total = sum(sum(split.sizes) for split in splits)
@@ -168,10 +167,8 @@ def _take_on(place: _Place, number: int) -> tuple[int, bool]:
     if path.exists():
         _verify(path, shard, split)
         return number, True
-    try:
+    with _writing(place.dest):
         _write(place, shard, split)
-    except OSError as error:
-        raise _cannot_write(place.dest, error) from error
     return number, False
 
 
@@ -187,8 +184,6 @@ def _verify(path: Path, shard: Shard, split: Split) -> None:
             ": ".join(filter(None, (error.what, error.why))),
             "remove it, and it is written again; or name an empty folder",
         ) from error
-    except OSError as error:
-        raise FourminError(f"cannot read {path}", error.strerror or str(error)) from error
 
 
 def _write(place: _Place, shard: Shard, split: Split) -> None:
@@ -218,26 +213,18 @@ def _umask() -> int:
 
 def _read_image(source: Path, split: Split, index: int) -> bytes:
     path = source / split.name / split.paths[index]
-    try:
+    step = f"check the tree with: {command('data', 'check', source)}"
+    with told(f"cannot read the image {path}", step):
         data = path.read_bytes()
-    except OSError as error:
-        raise FourminError(
-            f"cannot read the image {path}",
-            error.strerror or str(error),
-            f"check the tree with: fourmin data check {source}",
-        ) from error
     if hashlib.sha256(data).hexdigest() != split.sha256(index):
         raise FourminError(
             f"the image {path} has changed",
             "the manifest lists another SHA-256",
-            f"check the tree again with: fourmin data check {source}",
+            f"check the tree again with: {command('data', 'check', source)}",
         )
     return data
 
 
-def _cannot_write(dest: Path, error: OSError) -> FourminError:
-    return FourminError(
-        f"cannot write the images to {dest}",
-        error.strerror or str(error),
-        "make room or name another folder; what is finished is kept",
-    )
+def _writing(dest: Path) -> AbstractContextManager[None]:
+    step = "make room or name another folder; what is finished is kept"
+    return told(f"cannot write the images to {dest}", step)

@@ -27,6 +27,8 @@ from typing import Any, NamedTuple
 from fourmin.base.canonical import loads_strict
 from fourmin.base.errors import FourminError
 from fourmin.base.files import write_durably
+from fourmin.base.mishaps import told
+from fourmin.base.text import command
 from fourmin.datasets.columns import Split
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
 
@@ -136,15 +138,9 @@ class ShardIndex:
         Raises FourminError, naming the file, the reason and the next step, for any fault.
         """
         path = folder / INDEX_NAME
-        next_step = f"write it again with: fourmin data prepare SOURCE {folder}"
-        try:
+        next_step = f"write it again with: {command('data', 'prepare', 'SOURCE', folder)}"
+        with told(f"cannot read the index of the shards {path}", next_step):
             data = path.read_bytes()
-        except OSError as error:
-            raise FourminError(
-                f"cannot read the index of the shards {path}",
-                error.strerror or str(error),
-                next_step,
-            ) from error
         try:
             return cls._parse(data, manifest)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -201,7 +197,7 @@ def require_finished(folder: Path) -> None:
         raise FourminError(
             f"the shards in {folder} are not finished",
             "manifest and index are written last, and one of them is not there",
-            f"go on with: fourmin data prepare SOURCE {folder}",
+            f"go on with: {command('data', 'prepare', 'SOURCE', folder)}",
         )
 
 

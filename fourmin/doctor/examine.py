@@ -56,6 +56,7 @@ def examine(results_dir: Path, data_dir: Path | None) -> Examination:
         *machine.clock(),
         *machine.results_folder(results_dir),
         *machine.caches(),
+        *machine.keeping(),
         *software.launchers(),
     ]
     presets = tuple(check_presets(data_dir))

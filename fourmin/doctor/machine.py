@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import ensure_writable_folder, user_folder
+from fourmin.base.files import require_writable, user_folder
+from fourmin.base.processes import Scratch
 from fourmin.doctor.check import MISSING, OK, WARNING, Check
+from fourmin.ledger.known import against_memory
 from fourmin.ledger.lock import UNSUPPORTED
 from fourmin.system.fitness import few_descriptors, small_shared_memory, unresolved
 from fourmin.system.hardware import accelerators, busy_gpus, memory_gib, processor, usable_gpus
@@ -121,18 +123,13 @@ def clock() -> Iterator[Check]:
 
 def results_folder(folder: Path) -> Iterator[Check]:
     """Whether results can be written and locked there, and the caches beside it."""
-    created = not folder.exists()
     try:
-        ensure_writable_folder(folder, "results folder")
-        yield _locking(folder)
-        free = shutil.disk_usage(folder).free / 2**30
+        nearest = require_writable(folder, "results folder")
     except FourminError as error:
-        message = ": ".join(filter(None, (error.what, error.why)))
-        yield Check("results folder", MISSING, message, "--results-dir, or its permissions")
+        yield _refused("results folder", MISSING, error, "--results-dir, or its permissions")
         return
-    finally:
-        if created and folder.is_dir():
-            _remove_if_empty(folder)
+    yield _locking(nearest)
+    free = shutil.disk_usage(nearest).free / 2**30
     if free < LEAST_DISK_GIB:
         message = f"{free:.2f} GiB are free in {folder}"
         yield Check("disk", WARNING, message, "make room, or name another folder")
@@ -140,18 +137,31 @@ def results_folder(folder: Path) -> Iterator[Check]:
 
 def caches() -> Iterator[Check]:
     """Whether the folder can be written in which fourmin keeps datasets that it makes."""
-    folder = user_folder("XDG_CACHE_HOME", ".cache")
-    created = not folder.exists()
     try:
-        ensure_writable_folder(folder, "cache")
+        folder = user_folder("XDG_CACHE_HOME", ".cache")
+        require_writable(folder, "cache")
     except FourminError as error:
-        message = ": ".join(filter(None, (error.what, error.why)))
-        yield Check("cache", MISSING, message, "set XDG_CACHE_HOME to a folder you can write to")
+        step = "set XDG_CACHE_HOME to a folder you can write to"
+        yield _refused("cache", MISSING, error, step)
         return
-    finally:
-        if created and folder.is_dir():
-            _remove_if_empty(folder)
     yield Check("cache", OK, f"datasets that fourmin makes are kept in {folder}")
+
+
+def keeping() -> Iterator[Check]:
+    """Whether campaigns will be remembered, and a run has a place for what it needs meanwhile."""
+    if forgetful := against_memory():
+        yield _refused("earlier campaigns", WARNING, forgetful)
+    else:
+        yield Check("earlier campaigns", OK, "those that are run here are remembered")
+    try:
+        Scratch().remove()
+    except FourminError as error:
+        yield _refused("temporary folder", MISSING, error)
+
+
+def _refused(topic: str, status: str, error: FourminError, step: str = "") -> Check:
+    message = ": ".join(filter(None, (error.what, error.why)))
+    return Check(topic, status, message, step or error.next_step)
 
 
 def _locking(folder: Path) -> Check:
@@ -176,13 +186,6 @@ def _locking(folder: Path) -> Check:
             "a local folder, or NFS and Lustre mounted with locks",
         )
     return Check("results folder", OK, f"{folder} can be written and locked")
-
-
-def _remove_if_empty(folder: Path) -> None:
-    try:
-        folder.rmdir()
-    except OSError:
-        pass  # somebody else put something there meanwhile
 
 
 def _available_gib() -> float | None:

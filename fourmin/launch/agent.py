@@ -8,13 +8,12 @@ import shlex
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
 
+from fourmin.base.processes import Scratch
 from fourmin.launch.job import JOB_VARIABLE, Job
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.environment import DEVICE_QUEUES
@@ -54,9 +53,10 @@ def describe_agents(configuration: Configuration) -> str:
     return f"  which starts there: {describe_agent(configuration, place)}"
 
 
-def agent_environment(threads: int) -> dict[str, str]:
+def agent_environment(threads: int, scratch: Path) -> dict[str, str]:
     return {
         **DEVICE_QUEUES,
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch),  # nothing is compiled in a run
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
@@ -80,7 +80,7 @@ class Forge:
     def __init__(self) -> None:
         """Nothing is started before it is needed."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
+        self._scratch: Scratch | None = None
         self._threads = 0
 
     def start(self, arguments: Sequence[str], job: Job, variables: Mapping[str, str]) -> Agent:
@@ -120,16 +120,17 @@ class Forge:
             return
         self.close()
         self._threads = threads
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives with the process
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", AGENT_MODULE],
-            env=agent_environment(threads),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            # Ctrl-C goes to the command alone, which then ends the workers in order.
-            start_new_session=True,
-        )
+        self._scratch = Scratch()
+        with (self._scratch.path / "errors").open("wb") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", AGENT_MODULE],
+                env=agent_environment(threads, self._scratch.path),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                # Ctrl-C goes to the command alone, which then ends the workers in order.
+                start_new_session=True,
+            )
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
 
@@ -143,11 +144,8 @@ class Forge:
         return None if said is None else int(said) if said else process.wait()
 
     def errors(self) -> str:
-        """What it printed itself: why it could not begin, say."""
-        if self._errors is None:
-            return ""
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace")
+        """What it printed itself while it lives: why it could not begin, say."""
+        return "" if self._scratch is None else _text(self._scratch.path / "errors")
 
     def kill_agent(self) -> None:
         """Kill the agent and all workers: below, or left to the forge by an agent that died."""
@@ -165,6 +163,9 @@ class Forge:
             process.kill()
             with suppress(BrokenPipeError):
                 process.communicate()
+        scratch, self._scratch = self._scratch, None
+        if scratch is not None:
+            scratch.remove()
 
 
 class Agent:
@@ -196,8 +197,14 @@ class Agent:
 
     def output(self) -> str:
         """The end of what was printed."""
-        text = self._output.read_text(errors="replace") if self._output.exists() else ""
-        return (self._forge.errors() + text)[-OUTPUT_LIMIT:]
+        return (self._forge.errors() + _text(self._output))[-OUTPUT_LIMIT:]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def name_process(name: str) -> None:

@@ -198,10 +198,13 @@ class ControlClient:
         """Say that the run's clock has just stopped; the silence that follows means nothing."""
         self._send("stopped", within=None)
 
-    def fail(self, summary: str, details: str, *, final: bool) -> None:
-        """Say why this worker ends early; `final` where trying again cannot help."""
+    def fail(self, summary: str, details: str, *, final: bool, lasting: bool = False) -> None:
+        """Say why this worker ends early; `final` where trying again cannot help, `lasting` until
+        what is around it is put right.
+        """
         self._leaving = True
-        self._send("failed", summary=summary, details=details[-20_000:], final=final)
+        details = details[-20_000:]
+        self._send("failed", summary=summary, details=details, final=final, lasting=lasting)
 
     def finish(self) -> None:
         self._leaving = True

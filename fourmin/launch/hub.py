@@ -25,8 +25,6 @@ from fourmin.launch.trial import Trial
 from fourmin.launch.wire import RefusedError, Wire, welcome
 from fourmin.recipe.configuration import Configuration
 
-_BACKLOG = 4096  # all nodes may come at once
-
 
 class Hub:
     """Where the nodes of a command meet. `names`: those that are expected, where known.
@@ -52,7 +50,7 @@ class Hub:
         self._changed = threading.Condition()
         self._closed = False
         self._run: NodesRun | None = None
-        self._socket = _listen(port)
+        self._socket = network.listen(port)
         self.port = int(self._socket.getsockname()[1])
         for work in (self._accept, self._ping):
             threading.Thread(target=work, name="fourmin-hub", daemon=True).start()
@@ -265,20 +263,6 @@ def _know_clocks(nodes: list[Node]) -> None:
         for node in nodes:
             node.ping()
         time.sleep(0.02)
-
-
-def _listen(port: int) -> socket.socket:
-    """A listening socket for both families where the host has both."""
-    try:
-        if socket.has_dualstack_ipv6():
-            return socket.create_server(
-                ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG
-            )
-        return socket.create_server(("", port), backlog=_BACKLOG)
-    except OSError as error:
-        raise FourminError(
-            f"cannot listen on TCP port {port}", error.strerror or str(error), "--port N"
-        ) from None
 
 
 def _meeting_address(nodes: list[Node]) -> str:

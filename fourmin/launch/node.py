@@ -13,14 +13,13 @@ import queue
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.processes import Scratch
 from fourmin.launch import network, preflight, trial
 from fourmin.launch.agent import Agent, Forge, worker_arguments
 from fourmin.launch.control import ORPHANED, ControlServer
@@ -50,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         wire = connect(
             addresses.split(","), int(port), token, timeouts.join, silence=timeouts.silence
         )
-    except ConnectionError as error:
+    except (OSError, OverflowError, FourminError) as error:
         sys.exit(f"node {name} cannot reach the command: {error}")
     signal.signal(signal.SIGTERM, _terminate_later)
     sys.exit(NodePart(wire, name, index).serve())
@@ -70,7 +69,7 @@ class NodePart:
         self._run: _LocalRun | None = None
         self._trials: list[Agent] = []
         self._forge = Forge()
-        self._prepared: tuple[Job, tempfile.TemporaryDirectory[str]] | None = None
+        self._prepared: tuple[Job, Scratch] | None = None
 
     def serve(self) -> int:
         """Do what the command says until it has gone; returns the exit code."""
@@ -110,8 +109,8 @@ class NodePart:
     def _prepare(self, described: Mapping[str, Any]) -> None:
         try:
             self._end_run()
-            scratch = tempfile.TemporaryDirectory(prefix="fourmin-")
-            job = Job.from_json(described).on_this_node(Path(scratch.name))
+            scratch = Scratch()
+            job = Job.from_json(described).on_this_node(scratch.path)
             self._prepared = job, scratch
             facts = preflight.node_facts(job, holds_log=self._index == 0)
             self._wire.send("facts", facts=facts, port=network.free_port())
@@ -120,8 +119,8 @@ class NodePart:
 
     def _try(self, asked: Mapping[str, Any]) -> None:
         try:
-            with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
-                said = trial.try_node(asked, Path(scratch), self._forge, self._trials.append)
+            with Scratch() as scratch:
+                said = trial.try_node(asked, scratch, self._forge, self._trials.append)
             self._wire.send("tried", **said)
         except (OSError, ValueError, KeyError, FourminError) as error:
             self._say_unfit(error)
@@ -161,7 +160,7 @@ class _LocalRun:
         self,
         agent: Agent,
         control: ControlServer,
-        scratch: tempfile.TemporaryDirectory[str],
+        scratch: Scratch,
         wire: Wire,
     ) -> None:
         self.control = control
@@ -180,7 +179,7 @@ class _LocalRun:
         self._relay.join(5)
         output = self._agent.output()
         code = self._agent.exit_code() or 0
-        self._scratch.cleanup()
+        self._scratch.remove()
         return code, output
 
     def _pass_on(self) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from fourmin.base.errors import FourminError
+from fourmin.base.processes import Scratch
 from fourmin.launch import Surroundings, network
 from fourmin.launch.agent import OUTPUT_LIMIT, describe_agents
 from fourmin.launch.hub import Hub
@@ -88,8 +89,8 @@ class SlurmLauncher:
 
     def try_nodes(self, configuration: Configuration) -> list[Trial]:
         """All of the allocation, in a step of their own."""
-        with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
-            step = self._gather(configuration, _allocated(os.environ, 1), Path(scratch))
+        with Scratch() as scratch:
+            step = self._gather(configuration, _allocated(os.environ, 1), scratch)
             try:
                 return step.hub.try_nodes(configuration)
             finally:

@@ -39,7 +39,10 @@ class TorchrunLauncher:
         return "\n".join([*commands, describe_agents(configuration)])
 
     def survey(self, nodes: int) -> None:
-        """This host is one of the nodes."""
+        """This host is one of the nodes. Raises FourminError where they could not reach it."""
+        if self._surroundings.address:
+            network.require_resolved(self._surroundings.address)
+        network.listen(self._surroundings.port).close()
 
     def try_nodes(self, configuration: Configuration) -> list[Trial]:
         """Those that were started, which stay."""

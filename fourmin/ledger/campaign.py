@@ -34,6 +34,8 @@ EVENTS_FILE = "events.log"
 CHECKPOINTS_FOLDER = "checkpoints"
 """In the folder of a run that is under way; it is gone once the run has an outcome."""
 PENDING = ".pending"
+KILLED_SECONDS = 600
+"""A plan is written in less: what is older was given up."""
 ENDS = ("campaign-close", "campaign-abandon")
 
 Sign: TypeAlias = Callable[[bytes], bytes]
@@ -115,6 +117,9 @@ class Campaign:
     ) -> Campaign:
         now, name = plan.created_ms, plan.name
         hidden = parent / f".{name}.new"
+        for left in parent.glob(".*.new"):  # by one that was killed
+            if time.time() - left.stat().st_mtime > KILLED_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
         hidden.mkdir(parents=True)
         try:
             plan_bytes = json_bytes(plan.to_json())

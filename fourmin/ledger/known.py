@@ -8,20 +8,24 @@ those of the submitter on the branch that others merge into are earlier ones too
 
 from __future__ import annotations
 
-import glob
 import json
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import user_folder
+from fourmin.base.files import require_writable, user_folder
+from fourmin.base.mishaps import explained
+from fourmin.base.text import how_many
 from fourmin.ledger import chain
 from fourmin.ledger.git import MOST_BYTES, Repository, files_at
 
 _REMEMBERED = "campaigns.jsonl"
 PLAN, LEDGER = "campaign.json", "ledger.jsonl"
+MEMORY = "this user's memory of campaigns"
 
 
 @dataclass(frozen=True)
@@ -34,32 +38,60 @@ class KnownCampaign:
     head: str
 
 
+Lost: TypeAlias = Callable[[str], object]
+"""Told of earlier campaigns that may be missing: what could not be looked at, without a path."""
+
+
 def remember(campaign: KnownCampaign) -> None:
-    """Add or update a campaign in the user's state folder; best effort, never in the way."""
-    line = json.dumps(vars(campaign))
+    """Add or update a campaign in the user's state folder; never in the way.
+
+    Where that is not possible `against_memory` has said so before anything was registered.
+    """
+    line = json.dumps(vars(campaign)).encode() + b"\n"
     try:
         path = _state_file()
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(descriptor, line.encode() + b"\n")
-        finally:
-            os.close(descriptor)
-    except OSError:
+        with path.open("ab+", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(end - 1, 0))
+            # What a full disk cut off stays a line of its own.
+            file.write(line if file.read(1) in (b"", b"\n") else b"\n" + line)
+    except (OSError, FourminError):
         return
 
 
-def earlier_campaigns(folder: Path, benchmark: str, submitter: str) -> list[KnownCampaign]:
+def against_memory() -> FourminError | None:
+    """Why a campaign could not be remembered, or is not, so that a later one would not name it.
+    Nothing is written that stays.
+    """
+    lost: list[str] = []
+    try:
+        path = _state_file()
+        require_writable(path.parent, MEMORY)
+        if path.exists():
+            path.open("ab+").close()
+            deque(_remembered(lost.append), maxlen=0)
+    except (OSError, FourminError) as error:
+        told = explained(error)
+        step = "set XDG_STATE_HOME to a folder you can write to"
+        return FourminError(f"{MEMORY}: {told.what}", told.why, step)
+    return FourminError(lost[0], next_step=f"see {path}") if lost else None
+
+
+def earlier_campaigns(
+    folder: Path, benchmark: str, submitter: str, lost: Lost = lambda what: None
+) -> list[KnownCampaign]:
     """All campaigns of `benchmark` known here, each once with its latest head, by digest.
 
-    `folder` holds results, or is a `submissions/`, of which the submitter's are read.
+    `folder` holds results, or is a `submissions/`, of which the submitter's are read. `lost` is
+    told what could not be read.
     """
     known: dict[str, KnownCampaign] = {}
     for campaign in (
-        *_remembered(),
-        *_on_the_base(folder, benchmark, submitter),
-        *_in_folder(folder, "*"),
-        *_in_folder(folder, f"{glob.escape(submitter)}/*/{benchmark}/*"),
+        *_remembered(lost),
+        *_on_the_base(folder, benchmark, submitter, lost),
+        *_in_folder(folder, ("*",), lost),
+        *_in_folder(folder, (submitter, "*", benchmark, "*"), lost),
     ):
         if campaign.benchmark == benchmark:
             known[campaign.campaign] = campaign
@@ -70,22 +102,31 @@ def _state_file() -> Path:
     return user_folder("XDG_STATE_HOME", ".local/state") / _REMEMBERED
 
 
-def _remembered() -> Iterator[KnownCampaign]:
+def _remembered(lost: Lost) -> Iterator[KnownCampaign]:
     try:
-        lines = _state_file().read_text(errors="replace").splitlines()
-    except OSError:
+        lines = _state_file().read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
         return
+    except (OSError, FourminError) as error:
+        lost(f"{MEMORY}: {_reason(error)}")
+        return
+    broken = 0
     for line in lines:
         try:
             yield KnownCampaign(**json.loads(line))
         except (ValueError, TypeError):
-            continue
+            broken += 1
+    if broken:
+        lost(f"{MEMORY}: {how_many(broken, 'line')} cannot be read")
 
 
-def _on_the_base(folder: Path, benchmark: str, submitter: str) -> Iterator[KnownCampaign]:
+def _on_the_base(
+    folder: Path, benchmark: str, submitter: str, lost: Lost
+) -> Iterator[KnownCampaign]:
     try:
         repository = Repository.around(folder)
-    except FourminError:  # `fourmin register` has said it; a run of one's own goes on
+    except FourminError as error:  # `fourmin register` has said it; a run of one's own goes on
+        lost(f"the branch that others merge into: {_reason(error)}")
         return
     if repository is None:
         return
@@ -101,12 +142,24 @@ def _on_the_base(folder: Path, benchmark: str, submitter: str) -> Iterator[Known
             yield from _known(plan, found.get(f"{place}/{LEDGER}", b""))
 
 
-def _in_folder(folder: Path, pattern: str) -> Iterator[KnownCampaign]:
-    for ledger in sorted(folder.glob(f"{pattern}/{LEDGER}")):
-        try:
-            yield from _known((ledger.parent / PLAN).read_bytes(), ledger.read_bytes())
-        except OSError:
-            continue
+def _in_folder(folder: Path, below: tuple[str, ...], lost: Lost) -> Iterator[KnownCampaign]:
+    """The campaigns in the folders whose names `below` gives from here on; `*` is any."""
+    try:
+        if below:
+            names = sorted(os.listdir(folder)) if below[0] == "*" else [below[0]]
+            for name in names:
+                yield from _in_folder(folder / name, below[1:], lost)
+        else:
+            yield from _known((folder / PLAN).read_bytes(), (folder / LEDGER).read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        lost(f"a folder beside this campaign: {_reason(error)}")
+
+
+def _reason(error: OSError | FourminError) -> str:
+    """Without a path: it is published."""
+    return (error.strerror or type(error).__name__) if isinstance(error, OSError) else error.what
 
 
 def _known(plan_bytes: bytes, ledger_bytes: bytes) -> Iterator[KnownCampaign]:

@@ -12,12 +12,12 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
+from fourmin.base.processes import Scratch
 from fourmin.base.text import printable
 from fourmin.results.folder import with_unix_line_ends
 
@@ -124,9 +124,9 @@ def refusal(signers: bytes, submitter: str, said: bytes, signature: bytes | None
     if signature is None or not is_signature(signature):
         return "missing" if signature is None else "no signature as ssh-keygen writes it"
     keys, _ = read_signers(signers, submitter)
-    with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
-        Path(scratch, "keys").write_text("".join(f"{key}\n" for key in keys))
-        Path(scratch, "signature").write_bytes(signature)
+    with Scratch() as scratch:
+        (scratch / "keys").write_text("".join(f"{key}\n" for key in keys))
+        (scratch / "signature").write_bytes(signature)
         try:
             done = subprocess.run(
                 [program, "-Y", "verify", "-f", "keys", "-I", submitter, "-n", _NAMESPACE,
@@ -160,8 +160,8 @@ def sign(key: Path, said: bytes) -> bytes:
         str(key.absolute()),
     ]
     signature = b""
-    with tempfile.TemporaryDirectory(prefix="fourmin-") as scratch:
-        path = Path(scratch, "message")  # not by standard input, which ssh-keygen asks at
+    with Scratch() as scratch:
+        path = scratch / "message"  # not by standard input, which ssh-keygen asks at
         path.write_bytes(said)
         try:
             subprocess.run([*command, path], check=True, timeout=_SIGN_SECONDS)

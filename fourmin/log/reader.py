@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from json.scanner import make_scanner
 from pathlib import Path
 
+from fourmin.base.kinds import LOOKED_AT, kind_of
 from fourmin.log.records import (
     PROBLEM_KINDS,
     LogProblem,
@@ -56,6 +57,8 @@ class EventLog:
     problem_counts: dict[str, int]
     size: int
     strict: bool
+    other: str = ""
+    """What the file is where it holds no record, as far as that can be told."""
 
 
 def read_log(
@@ -104,6 +107,7 @@ class _Reader:
 
     def __init__(self, data: bytes, strict: bool, max_records: int) -> None:
         self.size = len(data)
+        self.head = data[:LOOKED_AT]
         try:
             self.text = data.decode("utf-8")
             self.escaped = False
@@ -130,11 +134,12 @@ class _Reader:
         if self.text.startswith("\ufeff"):
             self.problem("byte-order-mark", 1)
         self.scan()
+        other = "" if self.records else kind_of(self.head)
         if not self.records:
-            self.problem("no-records", 1)
-        return EventLog(
-            tuple(self.records), tuple(self.problems), dict(self.counts), self.size, self.strict
-        )
+            message = PROBLEM_KINDS["no-records"]
+            self.problem("no-records", 1, f"{message}: it is {other}" if other else message)
+        found = (tuple(self.records), tuple(self.problems), dict(self.counts))
+        return EventLog(*found, self.size, self.strict, other)
 
     def scan(self) -> None:
         text, size = self.text, len(self.text)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
+
+from fourmin.base.processes import end_with_the_command
 
 FEWEST = 24
 """With fewer things than this, starting processes would take longer than it saves."""
@@ -27,9 +28,7 @@ def in_processes(work: Callable[[T], R], things: Sequence[T]) -> Iterator[R]:
     if processes < 2 or len(things) < FEWEST:
         yield from map(work, things)
         return
-    pool = ProcessPoolExecutor(
-        processes, multiprocessing.get_context("fork"), _leave_interrupts_to_the_parent
-    )
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), end_with_the_command)
     done = 0
     try:
         for result in pool.map(work, things, chunksize=2):
@@ -39,7 +38,3 @@ def in_processes(work: Callable[[T], R], things: Sequence[T]) -> Iterator[R]:
         yield from map(work, things[done:])
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

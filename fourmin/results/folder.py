@@ -2,7 +2,7 @@
 
 Symlinks are never followed below the folder, special files never opened, and a name that could
 mean another file elsewhere (`names.unsafe_name`, or equal to its neighbour's but for case) is a
-fault. Faults are kept, never raised.
+fault. Faults are kept, never raised; what this process may not read is no fault, and is raised.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fourmin.base.canonical import JSON, StrictJSONError, loads_strict, sha256_hex
+from fourmin.base.mishaps import raise_if_ours
 from fourmin.results.names import unsafe_name
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
@@ -54,7 +55,7 @@ class Contents:
 
 
 def list_folder(root: Path, max_depth: int = 2, closed: Collection[str] = ()) -> Contents:
-    """What lies in `root` and up to `max_depth` levels of folders; never raises.
+    """What lies in `root` and up to `max_depth` levels of folders.
 
     Names with a fault are left out, unless they differ by case alone. Folders of `closed` are not
     looked into.
@@ -102,6 +103,7 @@ def _entries(folder: Path, below: str, faults: list[Fault]) -> Iterator[os.DirEn
         with os.scandir(folder) as found:
             yield from sorted(found, key=lambda entry: entry.name)
     except OSError as error:
+        raise_if_ours(error)
         faults.append(Fault("unreadable", below, error.strerror or str(error)))
 
 
@@ -112,7 +114,8 @@ def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | str:
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        raise_if_ours(error)
         return "unreadable"
     # A file object refuses a folder with an exception and leaves its descriptor open.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -121,7 +124,8 @@ def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | str:
     with open(descriptor, "rb") as file:
         try:
             data = file.read(max_bytes + 1)
-        except OSError:
+        except OSError as error:
+            raise_if_ours(error)
             return "unreadable"
     return "too-large" if len(data) > max_bytes else data
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -50,6 +50,8 @@ class Plan:
     """Of the benchmark, those that count."""
     practice_campaigns: Sequence[EarlierCampaign]
     """Those that were practice."""
+    earlier_unseen: Sequence[str] = ()
+    """Where others may be that could not be looked at, or where this one will not be known."""
     created_ms: int
     practice_seed: int | None = None
     """In practice only: the seed of run 1, chosen instead of assigned."""
@@ -60,6 +62,11 @@ class Plan:
     def typed_configuration(self) -> Configuration:
         """The configuration. Raises FourminError where the file's is none."""
         return Configuration.from_json(self.configuration)
+
+    def unseen_notes(self) -> Iterator[str]:
+        """What to tell of `earlier_unseen`."""
+        for one in self.earlier_unseen:
+            yield f"the plan may lack earlier campaigns, and says so: {one} (see `fourmin doctor`)"
 
     @property
     def system_kind(self) -> tuple[str, int, Any]:
@@ -72,6 +79,8 @@ class Plan:
         for name in ("package_commit", "practice_seed", "ranked_batch"):
             if content[name] is None:
                 del content[name]
+        if not self.earlier_unseen:
+            del content["earlier_unseen"]
         return content
 
     @classmethod

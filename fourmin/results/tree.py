@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
+from fourmin.base.mishaps import raise_if_ours
 from fourmin.results.estimates import holds_estimate
 from fourmin.results.importers import dawnbench, mlperf
 from fourmin.results.places import AUDITS, SUBMISSIONS, SYSTEM_FILE, Place, Root, find_roots
@@ -29,6 +30,8 @@ PACKAGES = (SUBMISSIONS, AUDITS)
 FOREIGN_KINDS = (MLPERF_RUN, MLPERF_RUN_SET, DAWNBENCH_ENTRY)
 """What other benchmarks leave."""
 
+LOST_AND_FOUND = "lost+found"
+"""The system's own folder on a file system, of which nobody else sees anything."""
 MAX_DEPTH = 8
 """Deepest folder that is looked into: a repository, submissions/, and five levels below."""
 
@@ -61,15 +64,17 @@ class Target:
 def find_all(paths: Iterable[str]) -> tuple[list[Target], list[str]]:
     """Everything at `paths` and below, each thing once, and the paths where there is nothing.
 
-    Raises FourminError for a path that does not exist.
+    Raises FourminError for a path that does not exist, and OSError for what may not be read.
     """
     found: dict[tuple[str, str], Target] = {}
     empty: list[str] = []
     for given in paths:
-        if not os.path.lexists(given):
+        try:
+            os.lstat(given)
+        except (FileNotFoundError, NotADirectoryError):
             raise FourminError(
                 f"no {given}", "the path does not exist", "name a campaign, or a folder of them"
-            )
+            ) from None
         targets = find_targets(given)
         if not targets:
             empty.append(given)
@@ -162,7 +167,11 @@ def _walk(folder: Path, path: str, depth: int, own: bool = False) -> Iterator[Ta
     try:
         with os.scandir(folder) as entries:
             found = sorted(entries, key=lambda entry: entry.name)
-    except OSError:
+            os.lstat(os.path.join(folder, "."))  # to list names is not to see what has them
+    except OSError as error:
+        if folder.name == LOST_AND_FOUND:
+            return
+        raise_if_ours(error)
         return
     if not own:
         yield from _foreign(folder, path, [e.name for e in found if not _is_folder(e)])

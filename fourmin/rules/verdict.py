@@ -6,10 +6,13 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from fourmin.base.kinds import LOOKED_AT, kind_of
 from fourmin.base.text import printable
+from fourmin.results.importers.files import head
 from fourmin.results.places import SYSTEM_FILE
 from fourmin.results.tree import (
     CAMPAIGN,
@@ -76,6 +79,9 @@ class Verdict:
     def not_judged(self) -> str:
         """Why nothing of it could be judged; empty where it was."""
         if self.kind == UNKNOWN and not self.findings:
+            kind = kind_of(head(Path(self.path), LOOKED_AT)) if os.path.isfile(self.path) else ""
+            if kind:
+                return f"{self.path} is {kind}"
             return "no campaign, run, submission or result of MLPerf or DAWNBench lies there"
         told = (f.message for f in self.findings if f.code == NOTHING_TO_JUDGE)
         return next(told, "") if self.kind in FOREIGN_KINDS else ""

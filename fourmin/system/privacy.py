@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import getpass
+import os
 import re
 import socket
-from pathlib import Path
 
 _TOO_COMMON = {"root", "user", "localhost", "ubuntu", "admin", "test"}
 """Names that say nothing, and words that mean something else."""
@@ -13,7 +13,7 @@ _TOO_COMMON = {"root", "user", "localhost", "ubuntu", "admin", "test"}
 
 def private_words() -> dict[str, str]:
     """Texts that identify this host and its user, each with what may stand for it."""
-    words = {str(Path.home()): "<home>"}
+    words = {os.path.expanduser("~"): "<home>"}
     host = socket.gethostname()
     for name in (socket.getfqdn(), host, host.partition(".")[0]):
         words[name] = "<host>"

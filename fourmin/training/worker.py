@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
+from fourmin.base.mishaps import LASTING, explained, frames
 from fourmin.launch.agent import name_process
 from fourmin.launch.control import ControlClient
 from fourmin.launch.job import JOB_VARIABLE, Job
@@ -42,7 +43,11 @@ def main() -> None:
         _leave()
     except BaseException as error:
         traceback.print_exc()
-        control.fail(f"{type(error).__name__}: {error}", traceback.format_exc(), final=False)
+        if isinstance(error, OSError) and error.errno in LASTING:
+            known = explained(error)
+            control.fail(f"{known.what}: {known.why}", known.next_step, final=False, lasting=True)
+        else:
+            control.fail(f"{type(error).__name__}: {error}", frames(error), final=False)
         _leave()
     control.finish()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -235,6 +237,39 @@ def test_an_error_that_would_come_again_is_no_reason_to_restart(request_: Reques
         run(request_, ActingLauncher({1: "says"}))
     (folder,) = request_.results_dir.iterdir()
     assert kinds(folder)[2:] == ["run-intent", "run-start", "run-result"]
+
+
+def test_a_full_disk_is_not_tried_again_and_the_run_can_go_on(request_: Request) -> None:
+    launcher = ActingLauncher({1: "full disk"}, times=9)
+    with pytest.raises(FourminError) as caught:
+        run(request_, launcher)
+    assert launcher.started == [1]
+    assert caught.value.exit_code == 2
+    assert "run 1 cannot go on: worker 0: no room" in caught.value.what
+    (folder,) = request_.results_dir.iterdir()
+    assert caught.value.next_step == f"make room, then: fourmin run --resume {folder}"
+    assert kinds(folder)[-1] == "run-start"
+    summary = go_on(folder, ActingLauncher(), max_restarts=0)
+    assert summary["runs"][0]["status"] == "converged"
+    assert errors(folder) == set()
+
+
+@pytest.mark.parametrize("step", ["start", "finish", "close"])
+def test_a_ledger_that_cannot_be_written_says_how_to_go_on(
+    step: str, request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "ledger.jsonl")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Campaign, step, full)
+        with pytest.raises(FourminError) as caught:
+            run(request_, ActingLauncher())
+    (folder,) = request_.results_dir.iterdir()
+    assert (caught.value.what, caught.value.exit_code) == ("cannot use ledger.jsonl", 2)
+    assert caught.value.next_step == f"make room there, then: fourmin run --resume {folder}"
+    assert len(go_on(folder, ActingLauncher())["runs"]) == 3
+    assert errors(folder) == set()
 
 
 def test_an_interrupt_ends_with_130_and_the_run_can_go_on(request_: Request) -> None:

@@ -54,7 +54,7 @@ def test_the_whole_command_on_this_machine_leaves_nothing(tmp_path: Path) -> Non
     topics = {check["topic"] for check in found["checks"]}
     assert topics >= {
         "python", "training stack", "driver", "processors", "memory", "gpus", "clock",
-        "results folder", "cache", "launchers",
+        "results folder", "cache", "earlier campaigns", "launchers",
     }  # fmt: skip
     assert [preset["name"] for preset in found["presets"]] == list(PRESETS)
     digits = found["presets"][0]

@@ -126,10 +126,13 @@ NOTHING: dict[str, tuple[Callable[[Path], Any], str]] = {
     "in a bare folder of bert": (bare("bert"), "this is bert"),
     "of bert in a bare folder of resnet": (bare("resnet", "bert"), "this is bert"),
     "empty files": (written(lambda data: b""), "5 without a record"),
-    "gzip": (written(gzip.compress), "5 without a record"),
+    "gzip": (
+        written(gzip.compress),
+        "5 without a record; without a record is what is compressed by gzip: unpack it with gunzip",
+    ),
     "UTF-16": (
         written(lambda data: data.decode().encode("utf-16")),
-        "5 without a record",
+        "5 without a record; without a record is what is text in UTF-16: convert it with iconv",
     ),
     "one of each": (
         one_of_each,

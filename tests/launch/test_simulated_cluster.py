@@ -197,4 +197,4 @@ def test_a_port_that_is_taken_is_named() -> None:
         with pytest.raises(FourminError, match=f"cannot listen on TCP port {port}") as caught:
             Hub(2, port=port)
     assert "in use" in caught.value.why
-    assert caught.value.next_step == "--port N"
+    assert caught.value.next_step.startswith("--address HOST:PORT with another port")

@@ -34,7 +34,9 @@ def test_there_are_submissions() -> None:
 def test_the_fields_are_those_of_the_schema() -> None:
     schema: Any = json.loads((rulesets_folder() / "1.0/schemas/campaign.schema.json").read_bytes())
     assert set(
-        make_plan(practice_seed=7, ranked_batch=64, package_commit="e" * 40).to_json()
+        make_plan(
+            practice_seed=7, ranked_batch=64, package_commit="e" * 40, earlier_unseen=["a branch"]
+        ).to_json()
     ) == set(schema["properties"])
     assert set(make_plan().to_json()) == set(schema["required"])
 

@@ -143,6 +143,10 @@ class ActingWorkers:
             lines[1].say(
                 "failed", summary="the loss is not finite", details="it diverged", final=True
             )
+        elif fault == "full disk":
+            lines[0].say(
+                "failed", summary="no room", details="make room", final=False, lasting=True
+            )
         elif fault == "vanishes":
             lines[1].hang_up()
         elif fault == "hangs":

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 from fourmin.base.canonical import JSON
+from fourmin.base.mishaps import raise_if_ours
 from fourmin.results.folder import FAULTS, MAX_JSON_BYTES, JsonFile, read_bytes
 
 
@@ -15,7 +16,8 @@ def head(path: Path, size: int) -> bytes:
     """The first `size` bytes of a regular file; empty for everything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        raise_if_ours(error)
         return b""
     try:
         return os.read(descriptor, size) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""

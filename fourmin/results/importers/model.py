@@ -194,6 +194,8 @@ class ForeignSet:
         if "" in reasons:
             return ""
         told = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common(4))
+        kinds = "; or ".join(dict.fromkeys(run.log.other for run in self.runs if run.log.other))
+        told += f"; without a record is what is {kinds}" if kinds else ""
         return f"no result in {how_many(len(self.runs), 'run')}: {told}"
 
     @property

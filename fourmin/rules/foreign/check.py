@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -22,6 +24,9 @@ MOST_FINDINGS = 20
 FOR_ALONE = ("RUN009", "RUN010")
 """What is said of a set also where a single log was given."""
 
+_OF_OURS = re.compile(r"`fourmin |`--|events\.log|(result|summary|system)\.json|campaign|ledger")
+"""In advice: files, commands and options that others' results do not have."""
+_THEIRS = "Take the file as it was published, or ask who made it."
 _RULES = {rule.code: rule for rule in RULES}
 _JUDGES: dict[tuple[str, str], list[tuple[Rule, Judge]]] = {}
 for _judge in JUDGES:
@@ -66,7 +71,7 @@ def check_foreign(found: ForeignSet, alone: bool = False) -> list[Finding]:
 
 def _judge_all(source: str, scope: str, view: Any, select: Collection[str] | None) -> list[Finding]:
     return [
-        finding
+        replace(finding, hint=_THEIRS) if _OF_OURS.search(finding.hint) else finding
         for rule, judge in _JUDGES[source, scope]
         if select is None or rule.code in select
         for finding in islice(rule.findings(view, view.path, judge.check), MOST_FINDINGS)

@@ -86,10 +86,10 @@ def benchmark_dataset(run: ForeignRun) -> Iterator[Problem]:
             continue
         count = number(record.value)
         most = max(math.ceil(expected / batch) * batch, expected * (1 + SAMPLE_SHARE))
-        if count is None or not expected * (1 - SAMPLE_SHARE) <= count <= most:
-            yield Problem(
-                run.path, f"{key} is {short(record.value)}, ImageNet has {expected}", record.line
-            )
+        if count != expected:
+            near = count is not None and expected * (1 - SAMPLE_SHARE) <= count <= most
+            message = f"{key} is {short(record.value)}, ImageNet has {expected}"
+            yield Problem(run.path, message, record.line, severity=NOTE if near else "")
 
 
 @judge("EVA001", FOREIGN_RUN, MLPERF)
@@ -125,7 +125,10 @@ def accuracies(run: ForeignRun) -> Iterator[Problem]:
     for evaluation in run.timeline.evaluations:
         accuracy = evaluation.accuracy
         if accuracy is None or not 0 <= accuracy <= 1:
-            yield Problem(run.path, f"an accuracy of {short(evaluation.value)}", evaluation.line)
+            percent = ": accuracies are fractions, and this may be a percentage"
+            looks_so = accuracy is not None and 1 < accuracy <= 100
+            message = f"an accuracy of {short(evaluation.value)}{percent if looks_so else ''}"
+            yield Problem(run.path, message, evaluation.line)
 
 
 @judge("EVA003", FOREIGN_RUN, MLPERF)

@@ -14,7 +14,9 @@ import numpy as np
 import torch
 
 from fourmin.base.errors import FourminError
+from fourmin.base.text import command
 from fourmin.datasets.columns import Split
+from fourmin.datasets.images import decode_fault
 from fourmin.datasets.manifest import Manifest
 from fourmin.training.data import geometry
 from fourmin.training.data.cache import DecodedCache
@@ -266,8 +268,8 @@ class Loader(ABC):
     def undecodable(self, split: Split, index: int, reason: object) -> FourminError:
         return FourminError(
             f"cannot decode the image {self.source.name_of(split, index)}",
-            str(reason),
-            f"fetch it again, then: fourmin data check {self.source.data_dir}",
+            f"it {decode_fault(reason)}",
+            f"fetch it again, then: {command('data', 'check', self.source.data_dir)}",
         )
 
     def ahead(self, work: Iterator[Work], task: Callable[[Work, int], Any]) -> Ahead:

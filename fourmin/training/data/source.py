@@ -10,6 +10,7 @@ from bisect import bisect_right
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
+from fourmin.base.text import command
 from fourmin.datasets.columns import Split
 from fourmin.datasets.manifest import Manifest
 from fourmin.datasets.shards import (
@@ -46,13 +47,13 @@ class Source(ABC):
 
     def read(self, split: Split, index: int) -> bytes:
         """The bytes of a sample. Raises FourminError when they are not as many as listed."""
-        try:
+        try:  # no context manager: this is in the way of every image
             data = self._read(split, index)
         except OSError as error:
             raise FourminError(
                 f"cannot read the image {self.name_of(split, index)}",
                 error.strerror or str(error),
-                f"check the dataset with: fourmin data check {self.data_dir}",
+                f"check the dataset with: {command('data', 'check', self.data_dir)}",
             ) from error
         self.check_size(split, index, len(data))
         return data
@@ -75,7 +76,7 @@ class Source(ABC):
         return FourminError(
             f"the image {self.name_of(split, index)} has changed",
             why,
-            f"check the dataset again with: fourmin data check {self.data_dir}",
+            f"check the dataset again with: {command('data', 'check', self.data_dir)}",
         )
 
     @abstractmethod
