@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import shlex
@@ -21,6 +22,7 @@ from fourmin.system.environment import DEVICE_QUEUES
 OUTPUT_LIMIT = 20_000
 """Characters of the workers' output that are kept for an error message."""
 AGENT_MODULE = "fourmin.training.agent"
+_DEATH_SIGNAL = 1  # of linux/prctl.h
 LOOKS_EVERY = 0.02
 """Seconds between two looks at what is being ended."""
 
@@ -207,9 +209,17 @@ def _text(path: Path) -> str:
         return ""
 
 
-def name_process(name: str) -> None:
-    """What `ps -e` and `top` call this process: at most 15 characters."""
+def bind_process(name: str) -> None:
+    """Die with the parent of this process, whatever ends that; `name`, of at most 15 characters,
+    is what `ps -e` and `top` show.
+    """
+    control_process(_DEATH_SIGNAL, signal.SIGKILL)
     Path("/proc/self/comm").write_text(name)
+
+
+def control_process(option: int, value: int) -> None:
+    """prctl(2)."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def descendants(pid: int) -> list[int]:

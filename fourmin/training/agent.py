@@ -8,7 +8,6 @@ is never touched here, since it does not survive a fork.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import json
@@ -28,11 +27,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import elastic_launch
 from torch.distributed.run import config_from_args, parse_args
 
-from fourmin.launch.agent import name_process
+from fourmin.launch.agent import bind_process, control_process
 from fourmin.launch.control import ORPHANED
 
-# From linux/prctl.h.
-_DEATH_SIGNAL, _CHILD_SUBREAPER = 1, 36
+_CHILD_SUBREAPER = 36  # of linux/prctl.h
 
 
 def main() -> None:
@@ -70,7 +68,7 @@ def run_agent(arguments: Sequence[str]) -> int:
 
 def _serve() -> None:
     """Fork an agent for each line of the input, one at a time."""
-    _prctl(_CHILD_SUBREAPER, 1)
+    control_process(_CHILD_SUBREAPER, 1)
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -99,8 +97,7 @@ def _reap(agent: int) -> list[int]:
 def _become_agent(request: Mapping[str, Any]) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _prctl(_DEATH_SIGNAL, signal.SIGKILL)
-    name_process("fourmin-agent")
+    bind_process("fourmin-agent")
     output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     for standard, file in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
         os.dup2(file, standard)
@@ -114,10 +111,6 @@ def _become_agent(request: Mapping[str, Any]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-
-
-def _prctl(option: int, value: int) -> None:
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 if __name__ == "__main__":

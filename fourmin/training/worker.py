@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fourmin.base.errors import FourminError
 from fourmin.base.mishaps import LASTING, explained, frames
-from fourmin.launch.agent import name_process
+from fourmin.launch.agent import bind_process
 from fourmin.launch.control import ControlClient
 from fourmin.launch.job import JOB_VARIABLE, Job
 
@@ -21,7 +21,7 @@ why, and its line to the command may be closed a moment after those to its peers
 
 def main() -> None:
     """Take part in the run that FOURMIN_JOB names; a failure is told to the command."""
-    name_process(f"fourmin-r{os.environ['RANK']}")
+    bind_process(f"fourmin-r{os.environ['RANK']}")
     job = Job.read(Path(os.environ[JOB_VARIABLE]))
     control = ControlClient(job.control_socket, int(os.environ["RANK"]))
     try:
