@@ -160,7 +160,7 @@ def get_registered_data(plan: Plan, data_dir: Path | None) -> Data:
     """
     benchmark = load_ruleset(plan.ruleset).benchmark(plan.benchmark)
     data = get_data(benchmark, data_dir)
-    if data.facts() != plan.dataset:
+    if not data.manifest.fits(plan.dataset):
         raise FourminError(
             f"{data.folder} does not hold the images of this campaign",
             "the digests in its manifest are others",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fourmin.datasets.images import Scanned
-from fourmin.datasets.manifest import SPLITS, ImageRow, Manifest
+from fourmin.datasets.catalogue import Catalogue, Equal, too_many_in_both
+from fourmin.datasets.manifest import SPLITS, Manifest
 
 _EXAMPLES = 5
 _DUPLICATE = "have the same content as another image of their split"
+_IN_BOTH = "are byte for byte a training image too; the manifest names them"
 _LISTED = "lie in both splits, as the benchmark lists"
 
 
@@ -51,6 +51,7 @@ class CheckReport:
     seconds: float = 0.0
     problems: list[DataProblem] = field(default_factory=list)
     notes: dict[str, Note] = field(default_factory=dict)
+    in_both: list[Equal] = field(default_factory=list)
     manifest: Manifest | None = None
     manifest_path: Path | None = None
 
@@ -76,48 +77,49 @@ class CheckReport:
             "digests": {}
             if self.manifest is None
             else {name: self.manifest.digest(name) for name in SPLITS},
+            "pins": {} if self.manifest is None else dict(self.manifest.pins),
+            "in_both_splits": len(self.in_both),
         }
 
     def note(self, text: str, path: str) -> None:
         self.notes.setdefault(text, Note(text)).add(path)
 
-    def add(self, scanned: Scanned) -> ImageRow | None:
-        """Take what one image gave; returns its row where it has one."""
-        if scanned.row is None:
-            self.problems.append(DataProblem(scanned.name, scanned.problem))
-        for text in scanned.notes:
-            self.note(text, scanned.name)
-        return scanned.row
+    def problem(self, path: str, reason: str) -> None:
+        self.problems.append(DataProblem(path, reason))
 
-    def settle(self, rows: list[ImageRow], allowed_in_both: Collection[str]) -> None:
-        """Count and compare the rows of all images, which are sorted here.
+    def settle(self, catalogue: Catalogue, expected: Mapping[str, Any]) -> None:
+        """Count and compare the images that were seen, which `catalogue` has sorted.
 
-        `allowed_in_both` are the SHA-256 of files that the benchmark itself has in both splits.
+        `expected` is the dataset of the benchmark that they should be, as its file describes it.
         """
-        rows.sort(key=lambda row: (row.split, row.path.encode()))
-        self._find_duplicates(rows, allowed_in_both)
-        self.images = {name: sum(row.split == name for row in rows) for name in SPLITS}
-        self.classes = len({row.path.split("/", 1)[0] for row in rows})
-        self.total_bytes = sum(row.size for row in rows)
+        query = "SELECT split || '/' || path, notes FROM found WHERE notes != '' ORDER BY rowid"
+        for name, notes in catalogue.db.execute(query):
+            for text in notes.split("\n"):
+                self.note(text, name)
+        counts = dict(catalogue.ask("SELECT split, count(*) FROM found GROUP BY split"))
+        self.images = {name: counts.get(name, 0) for name in SPLITS}
+        self.total_bytes, self.classes = catalogue.ask(
+            "SELECT ifnull(sum(bytes), 0), "
+            "count(DISTINCT substr(path, 1, instr(path, '/') - 1)) FROM found"
+        )[0]
+        self._compare_equal(catalogue, expected)
         self.problems.sort(key=lambda problem: problem.path.encode(errors="surrogateescape"))
 
-    def _find_duplicates(self, rows: Sequence[ImageRow], allowed: Collection[str]) -> None:
-        """`rows` are sorted, so that the first of equal files is the same on every machine."""
-        times = Counter(row.sha256 for row in rows)
-        seen: dict[bytes, dict[str, str]] = {}
-        for row in rows:
-            if times[row.sha256] == 1:
-                continue
-            first = seen.setdefault(row.sha256, {})
-            name = f"{row.split}/{row.path}"
-            other = first.get("train") if row.split == "val" else None
-            if other is not None and row.sha256.hex() in allowed:
-                self.note(_LISTED, name)
-            elif other is not None:
-                self.problems.append(DataProblem(name, f"has the same content as {other}"))
-            elif row.split in first:
-                self.note(_DUPLICATE, name)
-            first.setdefault(row.split, name)
+    def _compare_equal(self, catalogue: Catalogue, expected: Mapping[str, Any]) -> None:
+        self.in_both = catalogue.in_both()
+        wrong = too_many_in_both(self.in_both, self.images["val"], expected)
+        for one in wrong:
+            self.problem(f"val/{one.val}", f"has the same content as train/{one.train}")
+        for one in set(self.in_both) - set(wrong):
+            listed = one.sha256 in expected.get("in_both_splits", ())
+            self.note(_LISTED if listed else _IN_BOTH, f"val/{one.val}")
+        for name in sorted(
+            f"{split}/{path}"
+            for group in catalogue.equal_images()
+            for at, (split, path, _) in enumerate(group)
+            if split in [other for other, _, _ in group[:at]]
+        ):
+            self.note(_DUPLICATE, name)
 
 
 def compare_with_benchmark(manifest: Manifest, expected: Mapping[str, Any]) -> list[str]:

@@ -180,7 +180,8 @@ def test_a_file_in_both_splits_unless_the_benchmark_lists_it(tree):
     data = (tree / "train/ant/0.JPEG").read_bytes()
     (tree / "val/ant/1.JPEG").write_bytes(data)
     assert only_problem(tree) == ("val/ant/1.JPEG", "has the same content as train/ant/0.JPEG")
-    listed = check_tree(tree, workers=1, allowed_in_both=[hashlib.sha256(data).hexdigest()])
+    known = {"in_both_splits": [hashlib.sha256(data).hexdigest()]}
+    listed = check_tree(tree, workers=1, expected=known)
     assert listed.ok
     assert [note.count for note in listed.notes.values()] == [1]
 
