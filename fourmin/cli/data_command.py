@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from rich.console import Console
 
-    from fourmin.datasets.report import CheckReport
+    from fourmin.datasets.report import CheckReport, Known
 
 app = typer.Typer(help="Write or verify a dataset and its manifest.", no_args_is_help=True)
 
@@ -53,22 +53,13 @@ def check(
     from fourmin.datasets.report import compare_with_benchmark
     from fourmin.datasets.shards import holds_shards
 
-    expected: Mapping[str, Any] = {}
-    if benchmark is not None:
-        from fourmin.ruleset import load_ruleset
-
-        expected = load_ruleset().benchmark(benchmark).dataset
+    known = _known(benchmark)
     console = Console(stderr=True)
     examine = check_shards if holds_shards(data_dir) else check_tree
     with _Bar("checking", console, shown=not as_json and console.is_terminal) as bar:
-        report = examine(
-            data_dir,
-            workers,
-            bar.update,
-            expected=expected,
-        )
+        report = examine(data_dir, workers, bar.update, known=known)
     differences = (
-        compare_with_benchmark(report.manifest, expected) if report.manifest is not None else []
+        [] if report.manifest is None else compare_with_benchmark(report.manifest, known.expected)
     )
     if as_json:
         sys.stdout.write(
@@ -131,6 +122,7 @@ def prepare(
                 shard_bytes=shard_size << 20,
                 workers=workers,
                 stage=bar.stage,
+                known=_known(benchmark),
             )
     if as_json:
         sys.stdout.write(json.dumps(done.to_json()) + "\n")
@@ -143,6 +135,16 @@ def prepare(
         f"{done.folder}: {shards}{done.images:,} images, {done.bytes / 1e9:,.3f} GB in "
         f"{done.seconds:,.1f} s\n"
     )
+
+
+def _known(benchmark: str | None) -> Known:
+    """The datasets of the ruleset, and that of `benchmark`."""
+    from fourmin.datasets.report import Known
+    from fourmin.ruleset import load_ruleset
+
+    rules = load_ruleset()
+    expected = {} if benchmark is None else rules.benchmark(benchmark).dataset
+    return Known(expected, [rules.benchmark(name).dataset for name in rules.benchmark_names()])
 
 
 class _Bar:
@@ -193,6 +195,8 @@ def _render(
     from rich.markup import escape
     from rich.table import Table
 
+    from fourmin.datasets.manifest import BY_NAME
+
     table = Table(show_header=False, box=None)
     table.add_column(no_wrap=True)
     # A digest is of no use without its end.
@@ -215,7 +219,11 @@ def _render(
             ("manifest", escape(str(report.manifest_path))),
             ("train digest", report.manifest.digest("train")),
             ("val digest", report.manifest.digest("val")),
+            *((f"{name} pin", pin) for name, pin in report.manifest.pins.items()),
+            ("order", f"by {report.manifest.about.get('order', BY_NAME)}"),
         ]
+        if claims := report.manifest.about.get("claims"):
+            rows.append(("claims", escape(str(claims))))
     for name, value in rows:
         table.add_row(name, value)
     console.print(table)
@@ -248,4 +256,4 @@ def _render_trouble(
     elif benchmark is not None:
         say(f"\nThe tree is the dataset of {benchmark}, as far as the benchmark states it.")
     else:
-        say("\nThe tree is clean.")
+        say("\n".join(["\nThe tree is clean.", *report.beside_official()]))

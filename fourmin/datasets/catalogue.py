@@ -9,7 +9,7 @@ after a kill does not read them again.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -194,17 +194,33 @@ class Catalogue:
         ]
         return sorted(found, key=lambda one: one.val.encode())
 
-    def manifest(self, about: Mapping[str, Any] | None = None) -> Manifest:
-        """The manifest of what was seen and sorted. Raises ValueError as `from_sorted` does."""
+    def not_original(self, beside: Mapping[str, Any]) -> list[str]:
+        """Images that are not as those of the dataset `beside`: which are CMYK or PNG is known."""
+        found: list[str] = []
+        for kind, names in beside.get("not_rgb_jpeg", {}).items():
+            other = "NOT png" if kind == "PNG" else f"instr(notes, '{kind}') = 0"
+            if self.order == BY_NAME:
+                # WebDataset shards have other suffixes.
+                globs = [f"{name.split('_')[0]}/{name.rpartition('.')[0]}.*" for name in names]
+                query = f"SELECT path FROM found WHERE split = 'train' AND path GLOB ? AND {other}"
+                paths = [path for glob in globs for (path,) in self.ask(query, glob)]
+                found += [f"{path} is {kind} in the original" for path in paths]
+                continue
+            query = f"SELECT count(*), sum({other}) FROM found WHERE split = 'train'"
+            total, others = self.ask(query)[0]
+            if total == beside["train_samples"] and total - others < len(names):
+                found.append(f"{total - others} are {kind}, {len(names)} in the original")
+        return found
+
+    def class_names(self) -> list[str]:
         classes = self.ask("SELECT DISTINCT substr(path, 1, instr(path, '/') - 1) FROM found")
-        names = sorted((name for (name,) in classes), key=str.encode)
+        return sorted((name for (name,) in classes), key=str.encode)
+
+    def manifest(self, names: Sequence[str], about: Mapping[str, Any]) -> Manifest:
+        """The manifest of what was seen and sorted, of the classes `names`."""
         equal = [one._asdict() for one in self.in_both()]
-        said = {
-            "order": self.order,
-            **({"in_both_splits": equal} if equal else {}),
-            **(about or {}),
-        }
-        return Manifest.from_sorted(self.rows(), names, said)
+        both = {"in_both_splits": equal} if equal else {}
+        return Manifest.from_sorted(self.rows(), names, {"order": self.order, **both, **about})
 
 
 def too_many_in_both(
@@ -216,10 +232,10 @@ def too_many_in_both(
     all are when they are more than 1% of the validation images.
     """
     listed = expected.get("in_both_splits")
-    pinned = any(expected.get(f"{split}_{by}") for split in ("train", "eval") for by in _PINS)
+    pinned = any(expected.get(f"{split}_{by}") for split in ("train", "eval") for by in PINS)
     if listed is not None or pinned:
         return [one for one in equal if one.sha256 not in (listed or ())]
     return list(equal) if len(equal) > _MOST_IN_BOTH * val_images else []
 
 
-_PINS = ("digest", "pin")
+PINS = ("digest", "pin")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,7 +30,7 @@ from fourmin.datasets.manifest import (
     name_fault,
 )
 from fourmin.datasets.pool import Progress, spread
-from fourmin.datasets.report import CheckReport
+from fourmin.datasets.report import NOTHING_KNOWN, CheckReport, Known
 
 _CHUNK = 128
 IGNORED = "are ignored: not an image of a class by place and name"
@@ -45,13 +45,13 @@ def check_tree(
     workers: int | None = None,
     progress: Progress | None = None,
     *,
-    expected: Mapping[str, Any] | None = None,
+    known: Known = NOTHING_KNOWN,
 ) -> CheckReport:
     """Check the tree in `data_dir` with `workers` processes (default: every core).
 
-    `expected` is the dataset of the benchmark that it should be: it may list files that are in
-    both splits. Writes `fourmin-manifest.tsv` into the tree when there is no problem. Raises
-    FourminError when `data_dir` is no folder, the manifest cannot be written or Pillow is missing.
+    Of `known` datasets the one that is expected may list files that are in both splits. Writes
+    `fourmin-manifest.tsv` into the tree when there is no problem. Raises FourminError when
+    `data_dir` is no folder, the manifest cannot be written or Pillow is missing.
     """
     require_pillow()
     if not data_dir.is_dir():
@@ -66,11 +66,10 @@ def check_tree(
     catalogue.add(_list_tree(data_dir, report))
     look_at(catalogue, report, workers, progress, f"the check of {data_dir}")
     catalogue.sort()
-    report.settle(catalogue, expected or {})
-    if report.ok:
-        report.manifest = catalogue.manifest()
+    report.settle(catalogue, known, {})
+    if report.manifest is not None:
         report.manifest_path = data_dir / MANIFEST_NAME
-        report.manifest.write(report.manifest_path)
+        report.manifest.as_before(report.manifest_path).write(report.manifest_path)
     report.seconds = time.monotonic() - started
     return report
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.datasets.catalogue import Catalogue
 from fourmin.datasets.images import Scanned, printable, require_pillow, scan_image
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
 from fourmin.datasets.pool import Progress, spread
-from fourmin.datasets.report import CheckReport
+from fourmin.datasets.report import NOTHING_KNOWN, CheckReport, Known
 from fourmin.datasets.shards import ShardIndex, read_samples, require_finished, sample_name
 
 
@@ -27,11 +25,11 @@ def check_shards(
     workers: int | None = None,
     progress: Progress | None = None,
     *,
-    expected: Mapping[str, Any] | None = None,
+    known: Known = NOTHING_KNOWN,
 ) -> CheckReport:
     """Check the shards in `data_dir` with `workers` processes (default: every core).
 
-    `expected` as `check_tree` has it. The manifest is compared with and not written;
+    `known` as `check_tree` has it. The manifest is compared with and not written;
     the report has it when there is no problem. Raises FourminError when manifest or index
     cannot be used or Pillow is missing.
     """
@@ -56,13 +54,12 @@ def check_shards(
         if progress is not None:
             progress(done, images)
     catalogue.sort()
-    report.settle(catalogue, expected or {})
-    if report.ok:
-        seen = catalogue.manifest()
-        if (seen.class_names, seen.splits) != (manifest.class_names, manifest.splits):
-            what = "lists other widths, heights or classes than the images have"
-            report.problem(MANIFEST_NAME, what)
-    if report.ok:
+    report.settle(catalogue, known, {})
+    seen, report.manifest = report.manifest, None
+    if seen and (seen.class_names, seen.splits) != (manifest.class_names, manifest.splits):
+        what = "lists other widths, heights or classes than the images have"
+        report.problem(MANIFEST_NAME, what)
+    elif seen:
         report.manifest, report.manifest_path = manifest, data_dir / MANIFEST_NAME
     report.seconds = time.monotonic() - started
     return report

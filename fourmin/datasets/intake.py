@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections import Counter, defaultdict
@@ -12,10 +13,11 @@ from pathlib import Path, PurePosixPath
 from fourmin.base.errors import FourminError
 from fourmin.datasets.archives import unpack
 from fourmin.datasets.catalogue import Catalogue
-from fourmin.datasets.images import printable
+from fourmin.datasets.images import damaged, printable
 from fourmin.datasets.labels import DEVKIT, Labels
 from fourmin.datasets.manifest import SPLITS
 from fourmin.datasets.pool import Progress, spread
+from fourmin.datasets.report import Known
 from fourmin.datasets.sources import PARQUET, RECORDS, Sources, images_of, look_into
 
 WORDS = {"train": "training", "val": "validation", "test": "test"}
@@ -49,7 +51,7 @@ def take_in(
     catalogue: Catalogue,
     paths: Sequence[Path],
     work: Path,
-    workers: int | None,
+    workers: int,
     progress: Progress | None,
 ) -> Intake:
     """List the images of `paths` in `catalogue`, each with its split and class.
@@ -59,7 +61,7 @@ def take_in(
     taken = Intake(look_into(paths))
     units = taken.sources.units
     packed = [unit.path for unit in units if unit.is_packed()]
-    processes = min(len(packed), workers or len(os.sched_getaffinity(0))) or 1
+    processes = min(len(packed), workers) or 1
     for number, _ in enumerate(spread(unpack, work, packed, processes, "unpacking"), 1):
         if progress is not None:
             progress(number, len(packed))
@@ -88,6 +90,33 @@ def take_in(
     _compare_classes(catalogue, taken)
     _settle_names(catalogue, taken)
     return taken
+
+
+def official(files: Sequence[Path], known: Known, told: list[str]) -> bool:
+    """Whether `files` are the official archives of a dataset, by size and MD5; what is not is told.
+
+    Raises FourminError for one with the official name and size, and other bytes.
+    """
+    for archives in [one["archives"] for one in known.all if "archives" in one][:1]:
+        found = 0
+        for path in files:
+            said = archives.get(path.name, {})
+            size = path.stat().st_size
+            if not said:
+                continue
+            if size == said.get("bytes", size):
+                digest = hashlib.md5(usedforsecurity=False)
+                with path.open("rb") as file:
+                    while block := file.read(1 << 20):
+                        digest.update(block)
+                if digest.hexdigest() == said["md5"]:
+                    found += 1
+                    continue
+                if "bytes" in said:
+                    raise damaged(path, f"its MD5 is {digest.hexdigest()}, not {said['md5']}")
+            told.append(f"{path.name} is not the official archive of this name, by size or MD5")
+        return found == len(archives)
+    return False
 
 
 def _settle_splits(catalogue: Catalogue, taken: Intake) -> None:

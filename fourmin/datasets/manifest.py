@@ -20,7 +20,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -39,7 +39,7 @@ BY_NAME = "names"
 BY_HASH = "class and hash"
 """What images are ordered by: their files' names, or, of a source without names, their SHA-256."""
 
-_ABOUT = ("order", "in_both_splits", "claims")
+_ABOUT = ("order", "in_both_splits", "claims", "not_original")
 _MAX_HEADER = 4 << 20
 _BLOCK = 256 << 10
 _LONGEST_LINE = 64 << 10
@@ -127,6 +127,16 @@ class Manifest:
             listed = ", ".join(names[label] for label in sorted(odd)[:20])
             raise ValueError(f"train and val do not have the same classes: {listed}")
         return cls(names, splits, _pins(splits, names), about)
+
+    def as_before(self, path: Path) -> Manifest:
+        """With what the manifest in `path` says of where the same images come from."""
+        try:
+            before = Manifest.load(path)
+        except FourminError:
+            return self
+        return (
+            replace(self, about=self.about | before.about) if before.splits == self.splits else self
+        )
 
     def write(self, path: Path) -> None:
         """Write the file under a temporary name and rename it. Raises FourminError."""

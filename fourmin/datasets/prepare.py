@@ -16,7 +16,8 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,11 +30,11 @@ from fourmin.datasets.check import look_at
 from fourmin.datasets.columns import Split
 from fourmin.datasets.fashion_mnist import write_tree
 from fourmin.datasets.images import printable, require_pillow
-from fourmin.datasets.intake import take_in
+from fourmin.datasets.intake import official, take_in
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
 from fourmin.datasets.manifest_image import map_manifest, write_image
 from fourmin.datasets.pool import Progress, spread
-from fourmin.datasets.report import CheckReport
+from fourmin.datasets.report import NOTHING_KNOWN, CheckReport, Known
 from fourmin.datasets.shards import (
     END,
     INDEX_NAME,
@@ -52,6 +53,7 @@ SHARD_BYTES = 256 << 20
 
 
 WORK_NAME = ".fourmin-prepare"
+Stage = Callable[[str], Progress | None]
 _NAMED = 10
 _FILES = 256
 """Images of a tree that a process writes at a time."""
@@ -61,7 +63,7 @@ _FILES = 256
 class PreparedData:
     """What was done: images and bytes in `folder`, in shards (0: a tree), some there already.
 
-    `told` are lines on what was recognised, and on how it compares.
+    `told` are lines on what was recognised, and on how it compares with what is known.
     """
 
     folder: Path
@@ -71,13 +73,10 @@ class PreparedData:
     shards: int = 0
     kept: int = 0
     told: tuple[str, ...] = ()
-    manifest: Manifest | None = None
+    pins: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        pins = {} if self.manifest is None else dict(self.manifest.pins)
-        facts = {name: value for name, value in self.__dict__.items() if name != "manifest"}
-        seconds = round(self.seconds, 3)
-        return {**facts, "folder": str(self.folder), "seconds": seconds, "pins": pins}
+        return {**self.__dict__, "folder": str(self.folder), "seconds": round(self.seconds, 3)}
 
 
 class _Place(NamedTuple):
@@ -102,101 +101,82 @@ def prepare(
     tree: bool = False,
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
-    stage: Callable[[str], Progress | None] = lambda _: None,
-    expected: Mapping[str, Any] | None = None,
+    stage: Stage = lambda _: None,
+    known: Known = NOTHING_KNOWN,
 ) -> PreparedData:
     """Write the images of `sources` to `dest`, as shards or as a tree, with their manifest.
 
     The same images and `shard_bytes` give the same bytes. `stage` is told what begins, and gives
-    what is told of its progress; `expected` is the dataset of a benchmark. Raises FourminError
+    what is told of its progress; `known` are the datasets to compare with. Raises FourminError
     where no known form is recognised, something is missing or damaged, when `dest` holds other
     images, or cannot be written.
     """
     started = time.monotonic()
     _refuse_dest(sources, dest, tree)
     ensure_writable_folder(dest, "folder of the images")
-    work = dest / WORK_NAME
+    work, catalogue, told = dest / WORK_NAME, None, []
+    image, again = work / "manifest", "run the same command again: it reads anew what has changed"
+    workers = workers or len(os.sched_getaffinity(0))
     try:
         work.mkdir(exist_ok=True)
-        image = work / "manifest"
-        done = _prepare(
-            sources, dest, work, image, tree, shard_bytes, workers, stage, expected or {}
-        )
+        if len(sources) == 1 and (sources[0] / MANIFEST_NAME).is_file():
+            manifest = Manifest.load(sources[0] / MANIFEST_NAME)
+            again = f"check the tree again with: fourmin data check {sources[0]}"
+        else:
+            catalogue = Catalogue(work / "catalogue")
+            manifest, told = _read(catalogue, sources, work, workers, stage, known)
+        write_image(manifest, image)
+        # The columns are held once: what is made or read above goes, and processes map this.
+        manifest = map_manifest(image)
+        shards = lay_out(manifest, shard_bytes)
+        if not tree:
+            _refuse_others(dest, shards)
+        pieces = _pieces(manifest, shards, sources[0], catalogue, tree)
+        place, progress = _Place(dest, image, again), stage("writing")
+        sizes = [sum(manifest.split(name).sizes) for name in SPLITS]
+        images, done, kept = sum(len(manifest.split(name)) for name in SPLITS), 0, 0
+        workers = min(workers, images // _FILES + 1 if tree else len(shards))
+        for samples, before in spread(_take_on, place, pieces, workers, f"writing {dest}"):
+            done, kept = done + samples, kept + before
+            if progress is not None:
+                progress(done, images)
+        manifest.write(dest / MANIFEST_NAME)
+        if not tree:
+            write_index(dest, manifest, shards)
         shutil.rmtree(work)
     except OSError as error:
         raise _cannot_write(dest, error) from error
-    return replace(done, seconds=time.monotonic() - started)
-
-
-def _prepare(
-    sources: Sequence[Path],
-    dest: Path,
-    work: Path,
-    image: Path,
-    tree: bool,
-    shard_bytes: int,
-    workers: int | None,
-    stage: Callable[[str], Progress | None],
-    expected: Mapping[str, Any],
-) -> PreparedData:
-    told: list[str] = []
-    catalogue = None
-    if len(sources) == 1 and (sources[0] / MANIFEST_NAME).is_file():
-        manifest = Manifest.load(sources[0] / MANIFEST_NAME)
-        again = f"check the tree again with: fourmin data check {sources[0]}"
-    else:
-        require_pillow()
-        catalogue = Catalogue(work / "catalogue")
-        manifest, told = _read(catalogue, sources, work, workers, stage, expected)
-        again = "run the same command again: what has changed is read anew"
-    write_image(manifest, image)
-    about, manifest = manifest, map_manifest(image)
-    shards = lay_out(manifest, shard_bytes)
-    if not tree:
-        _refuse_others(dest, shards)
-    pieces = _pieces(manifest, shards, sources[0], catalogue, tree)
-    place = _Place(dest, image, again)
-    images, done, kept = sum(len(manifest.split(name)) for name in SPLITS), 0, 0
-    many = images // _FILES + 2 if tree else len(shards)
-    processes = min(many, workers or len(os.sched_getaffinity(0)))
-    progress = stage("writing")
-    for samples, were_there in spread(_take_on, place, pieces, processes, f"writing {dest}"):
-        done += samples
-        kept += were_there
-        if progress is not None:
-            progress(done, images)
-    about.write(dest / MANIFEST_NAME)
-    if not tree:
-        write_index(dest, manifest, shards)
-    total = sum(sum(manifest.split(name).sizes) for name in SPLITS)
-    written = total if tree else sum(shard.bytes for shard in shards)
-    return PreparedData(
-        dest, images, written, 0, 0 if tree else len(shards), kept, tuple(told), about
-    )
+    size = sum(sizes) if tree else sum(shard.bytes for shard in shards)
+    seconds, number = time.monotonic() - started, 0 if tree else len(shards)
+    return PreparedData(dest, images, size, seconds, number, kept, tuple(told), manifest.pins)
 
 
 def _read(
     catalogue: Catalogue,
     sources: Sequence[Path],
     work: Path,
-    workers: int | None,
-    stage: Callable[[str], Progress | None],
-    expected: Mapping[str, Any],
+    workers: int,
+    stage: Stage,
+    known: Known,
 ) -> tuple[Manifest, list[str]]:
     """The manifest of what the sources hold, and what is said of it. Raises FourminError."""
+    require_pillow()
     taken = take_in(catalogue, sources, work, workers, stage("unpacking"))
-    report = CheckReport(Path("SOURCE"))
-    look_at(catalogue, report, workers, stage("reading"), "reading the images")
+    report, told = CheckReport(Path()), taken.told
+    with ThreadPoolExecutor(1) as pool:
+        claims = pool.submit(official, taken.sources.files(), known, told)
+        look_at(catalogue, report, workers, stage("reading"), "reading the images")
+        about = {"claims": "the official archives"} if claims.result() else {}
     catalogue.sort(taken.named)
-    report.settle(catalogue, expected)
-    if report.problems:
+    report.settle(catalogue, known, about)
+    if report.manifest is None:
         raise FourminError(
             f"{len(report.problems):,} images cannot be taken",
             "\n".join(f"{one.path}: {one.reason}" for one in report.problems[:_NAMED]),
             "fetch or unpack these again, then run the same command: what was read is kept",
         )
-    notes = [f"{note.count:,} images {note.text}" for note in report.notes.values()]
-    return catalogue.manifest(), taken.told + notes
+    told += [f"{note.count:,} images {note.text}" for note in report.notes.values()]
+    return report.manifest, told + report.beside_official()
 
 
 def _pieces(

@@ -60,6 +60,9 @@ class Sources:
     not_read: list[str] = field(default_factory=list)
     labels: Labels = field(default_factory=Labels)
 
+    def files(self) -> list[Path]:
+        return [unit.path for unit in self.units if unit.form != FOLDER] + self.label_files
+
     def ignore(self, name: str, into: list[str] | None = None) -> None:
         """Note a file that is left out; the names of a million are not kept."""
         into = self.ignored if into is None else into
