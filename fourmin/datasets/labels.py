@@ -56,15 +56,16 @@ class Labels:
                         if member.isfile() and LABEL_FILE.fullmatch(name):
                             file = archive.extractfile(member)
                             assert file is not None
-                            self._take(name, file.read(_LONGEST), f"{path.name}: {name}")
+                            self.take(name, file.read(_LONGEST), f"{path.name}: {name}")
             elif path.stat().st_size <= _LONGEST:
-                self._take(path.name, path.read_bytes(), path.name)
+                self.take(path.name, path.read_bytes(), path.name)
         except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as error:
             raise damaged(path, str(error)) from error
         except OSError as error:
             raise FourminError(f"cannot read {path}", error.strerror or str(error)) from error
 
-    def _take(self, name: str, data: bytes, shown: str) -> None:
+    def take(self, name: str, data: bytes, shown: str) -> None:
+        """Take in the content of a label file, which is called `shown`. Raises ValueError."""
         found = re.search(r"ILSVRC(20\d\d)", shown) if "ground_truth" in name else None
         self.year = found[1] if found else self.year
         if name.endswith(".mat"):

@@ -160,6 +160,11 @@ def images_of(unit: Unit, work: Path, found: Sources) -> Iterator[Found]:
         if place is not None:
             where = os.fsencode(file), member.at, member.size, changed
             yield Found(place[0], *where, *place[1:])
+        elif member.parts and LABEL_FILE.fullmatch(member.parts[-1]):
+            with file.open("rb") as opened:
+                opened.seek(member.at)
+                data = opened.read(member.size)
+            found.labels.take(member.parts[-1], data, f"{unit.path.name}: {member.parts[-1]}")
         elif member.parts:
             into = found.not_read if _is_other(member) else None
             found.ignore(f"{unit.path.name}: {'/'.join(member.parts)}", into)
