@@ -85,10 +85,6 @@ def prepare(
     tree: Annotated[
         bool, typer.Option("--tree", help="Write DIR/<split>/<class>/<image> instead of shards.")
     ] = False,
-    benchmark: Annotated[
-        str | None,
-        typer.Option(help="Compare what was made with this benchmark's dataset.", metavar="NAME"),
-    ] = None,
     shard_size: Annotated[
         int, typer.Option(min=1, metavar="MIB", help="Largest size of a shard in MiB.")
     ] = 256,
@@ -122,13 +118,12 @@ def prepare(
                 shard_bytes=shard_size << 20,
                 workers=workers,
                 stage=bar.stage,
-                known=_known(benchmark),
+                say=(lambda _: None) if as_json else print,
+                known=_known(None),
             )
     if as_json:
         sys.stdout.write(json.dumps(done.to_json()) + "\n")
         return
-    for line in done.told:
-        sys.stdout.write(f"{line}\n")
     kept = f" ({done.kept:,} were there already)" if done.kept else ""
     shards = f"{done.shards:,} shards{kept}, " if done.shards else ""
     sys.stdout.write(

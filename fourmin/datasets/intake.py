@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,12 @@ from fourmin.datasets.report import Known
 from fourmin.datasets.sources import PARQUET, RECORDS, Sources, images_of, look_into
 
 WORDS = {"train": "training", "val": "validation", "test": "test"}
+_LAYOUTS = {
+    "ILSVRC2012_img_": "ImageNet in its official archives",
+    "/CLS-LOC/": "ImageNet in Kaggle's folders",
+    "tiny-imagenet": "Tiny ImageNet",
+    "cifar-10": "CIFAR-10",
+}
 _USUALLY = {
     "train": "ILSVRC2012_img_train.tar; a folder `train` with a folder for each class; parquet or "
     "TFRecord files with train in their names",
@@ -65,24 +70,21 @@ def take_in(
     for number, _ in enumerate(spread(unpack, work, packed, processes, "unpacking"), 1):
         if progress is not None:
             progress(number, len(packed))
-    forms: dict[str, list[str]] = defaultdict(list)
+    names: dict[str, list[str]] = defaultdict(list)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
+    query = "SELECT split, count(*) FROM images WHERE id > ? GROUP BY split"
     with catalogue.db:
         for unit in units:
             before = catalogue.last()
             catalogue.add(images_of(unit, work, taken.sources))
-            forms[unit.form].append(unit.path.name)
-            counts[unit.form].update(
-                dict(
-                    catalogue.ask(
-                        "SELECT split, count(*) FROM images WHERE id > ? GROUP BY split", before
-                    )
-                )
-            )
-    for form, names in forms.items():
+            names[unit.form].append(unit.path.name)
+            counts[unit.form].update(dict(catalogue.ask(query, before)))
+    where = str([*catalogue.ask("SELECT CAST(min(file) AS TEXT) FROM images"), *names.values()])
+    taken.told += [word for mark, word in _LAYOUTS.items() if mark in where][:1]
+    for form, some in names.items():
         images = ", ".join(f"{n:,} {WORDS[s]}" for s, n in sorted(counts[form].items())) or "no"
-        many = f"{len(names):,} {form}s, {names[0]} ..." if names[1:] else f"{form} {names[0]}"
-        taken.told.append(f"{many}: {images} images")
+        more = f" and {len(some) - 2:,} more" if some[2:] else ""
+        taken.told.append(f"{form} {', '.join(some[:2])}{more}: {images} images")
     with catalogue.db:
         _settle_splits(catalogue, taken)
         _label_by_name(catalogue, taken)
@@ -172,14 +174,7 @@ def _label_by_name(catalogue: Catalogue, taken: Intake) -> None:
 
 def _require_same(labels: Labels, names: Sequence[str]) -> None:
     """Raise FourminError where ground truth in order of the images is not that of `names`."""
-    year = re.match(r"ILSVRC(20\d\d)_val", names[0])
     shown, wanted = ", ".join(labels.origin), f"name that of these images: {DEVKIT}"
-    if year and labels.year and year[1] != labels.year:
-        raise FourminError(
-            f"{shown} is the devkit of another year",
-            f"it is of {labels.year}, and the validation images are of {year[1]}",
-            wanted,
-        )
     if len(labels.in_order) != len(names):
         raise FourminError(
             f"{shown} does not fit the validation images",

@@ -34,7 +34,7 @@ class Labels:
 
     `by_name` gives the label of an image's name without suffix, `in_order` those of the validation
     images in the order of their names; `classes` are the classes' names by label, `ids` by the
-    devkit's numbers. `origin` names the files; `year` is the devkit's.
+    devkit's numbers. `origin` names the files.
     """
 
     by_name: dict[str, str] = field(default_factory=dict)
@@ -44,7 +44,6 @@ class Labels:
     images: dict[str, int] = field(default_factory=dict)
     """Training images that the devkit counts in each class."""
     origin: list[str] = field(default_factory=list)
-    year: str = ""
 
     def read(self, path: Path) -> None:
         """Take in a label file, or a devkit packed as a tar. Raises FourminError."""
@@ -66,8 +65,6 @@ class Labels:
 
     def take(self, name: str, data: bytes, shown: str) -> None:
         """Take in the content of a label file, which is called `shown`. Raises ValueError."""
-        found = re.search(r"ILSVRC(20\d\d)", shown) if "ground_truth" in name else None
-        self.year = found[1] if found else self.year
         if name.endswith(".mat"):
             self._take_devkit(name, data, shown)
             return

@@ -135,7 +135,9 @@ class Manifest:
         except FourminError:
             return self
         return (
-            replace(self, about=self.about | before.about) if before.splits == self.splits else self
+            replace(self, about={**self.about, **before.about})
+            if before.splits == self.splits
+            else self
         )
 
     def write(self, path: Path) -> None:

@@ -102,19 +102,21 @@ def prepare(
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
     stage: Stage = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
     known: Known = NOTHING_KNOWN,
 ) -> PreparedData:
     """Write the images of `sources` to `dest`, as shards or as a tree, with their manifest.
 
     The same images and `shard_bytes` give the same bytes. `stage` is told what begins, and gives
-    what is told of its progress; `known` are the datasets to compare with. Raises FourminError
-    where no known form is recognised, something is missing or damaged, when `dest` holds other
-    images, or cannot be written.
+    what is told of its progress; `say` is told what is recognised and how it compares with the
+    `known` datasets. Raises FourminError where no known form is recognised, something is missing or
+    damaged, when `dest` holds other images, or cannot be written.
     """
     started = time.monotonic()
     _refuse_dest(sources, dest, tree)
     ensure_writable_folder(dest, "folder of the images")
-    work, catalogue, told = dest / WORK_NAME, None, []
+    work, catalogue = dest / WORK_NAME, None
+    told: list[str] = []
     image, again = work / "manifest", "run the same command again: it reads anew what has changed"
     workers = workers or len(os.sched_getaffinity(0))
     try:
@@ -124,7 +126,7 @@ def prepare(
             again = f"check the tree again with: fourmin data check {sources[0]}"
         else:
             catalogue = Catalogue(work / "catalogue")
-            manifest, told = _read(catalogue, sources, work, workers, stage, known)
+            manifest, told = _read(catalogue, sources, work, workers, stage, say, known)
         write_image(manifest, image)
         # The columns are held once: what is made or read above goes, and processes map this.
         manifest = map_manifest(image)
@@ -157,12 +159,16 @@ def _read(
     work: Path,
     workers: int,
     stage: Stage,
+    say: Callable[[str], None],
     known: Known,
 ) -> tuple[Manifest, list[str]]:
     """The manifest of what the sources hold, and what is said of it. Raises FourminError."""
     require_pillow()
     taken = take_in(catalogue, sources, work, workers, stage("unpacking"))
     report, told = CheckReport(Path()), taken.told
+    first = [*told]
+    for line in first:
+        say(line)
     with ThreadPoolExecutor(1) as pool:
         claims = pool.submit(official, taken.sources.files(), known, told)
         look_at(catalogue, report, workers, stage("reading"), "reading the images")
@@ -175,8 +181,11 @@ def _read(
             "\n".join(f"{one.path}: {one.reason}" for one in report.problems[:_NAMED]),
             "fetch or unpack these again, then run the same command: what was read is kept",
         )
-    told += [f"{note.count:,} images {note.text}" for note in report.notes.values()]
-    return report.manifest, told + report.beside_official()
+    more = [f"{note.count:,} images {note.text}" for note in report.notes.values()]
+    more += told[len(first) :] + report.beside_official()
+    for line in more:
+        say(line)
+    return report.manifest, first + more
 
 
 def _pieces(

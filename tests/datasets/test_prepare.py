@@ -273,7 +273,7 @@ WRONG = {
     truncated_parquet: ("train-00001-of-00002.parquet", "damaged", "fetch it again"),
     parquet_without_labels: ("without labels", "image, width", "label"),
     truncated_tfrecord: ("train-00001-of-00002", "cut short", "fetch it again"),
-    packed_tfrecord: ("train-00001-of-00002", "does not begin as one", "fetch it again"),
+    packed_tfrecord: ("train-00001-of-00002", "no TFRecord file", "fetch it again"),
     truncated_gzip: ("imagenet.tar.gz", "damaged", "fetch it again"),
     truncated_webdataset: ("imagenet1k-train-0001.tar", "damaged", "fetch it again"),
     a_truncated_image: ("1 images cannot be taken", "truncated", "run the same command"),
