@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,12 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Write `data` to a temporary name beside `path`, sync it, then rename it into place."""
+def write_durably(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Write `data`, or its pieces, beside `path`, sync it, then rename it into place."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -29,12 +29,12 @@ def against_going_on(
             "`fourmin report` shows its result; `fourmin run` starts another campaign",
         )
         return
+    plan = vars(campaign.plan)
     now = {
-        "dataset": None if data is None else data.facts(),
+        "dataset": plan["dataset"] if data is None or data.manifest.fits(plan["dataset"]) else {},
         "system_digest": None if system is None else system_digest(system),
         "package_digest": package_digest(),
     }
-    plan = vars(campaign.plan)
     changed = [name for name, value in now.items() if value not in (None, plan[name])]
     if changed:
         yield FourminError(

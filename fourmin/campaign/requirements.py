@@ -112,8 +112,8 @@ def find_data(benchmark: Benchmark, data_dir: Path | None) -> Data | None:
         raise FourminError(
             f"benchmark {benchmark.name} needs {benchmark.dataset['source']}",
             "no --data-dir was given",
-            "--data-dir FOLDER with train/<class>/*.jpg and val/<class>/*.jpg, after "
-            "`fourmin data check FOLDER`",
+            "--data-dir FOLDER: `fourmin data prepare SOURCE... FOLDER` makes it; a "
+            "tree of train/<class>/ and val/<class>/ needs `fourmin data check FOLDER`",
         )
     if not data_dir.is_dir():
         raise FourminError(f"no folder {data_dir}", next_step="name the data with --data-dir")
@@ -161,7 +161,7 @@ def get_registered_data(plan: Plan, data_dir: Path | None) -> Data:
     """
     benchmark = load_ruleset(plan.ruleset).benchmark(plan.benchmark)
     data = get_data(benchmark, data_dir)
-    if data.facts() != plan.dataset:
+    if not data.manifest.fits(plan.dataset):
         raise FourminError(
             f"{data.folder} does not hold the images of this campaign",
             "the digests in its manifest are others",

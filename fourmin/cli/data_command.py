@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from rich.console import Console
 
-    from fourmin.datasets.report import CheckReport
+    from fourmin.datasets.report import CheckReport, Known
 
 app = typer.Typer(help="Write or verify a dataset and its manifest.", no_args_is_help=True)
 
@@ -53,22 +53,13 @@ def check(
     from fourmin.datasets.report import compare_with_benchmark
     from fourmin.datasets.shards import holds_shards
 
-    expected: Mapping[str, Any] = {}
-    if benchmark is not None:
-        from fourmin.ruleset import load_ruleset
-
-        expected = load_ruleset().benchmark(benchmark).dataset
+    known = _known(benchmark)
     console = Console(stderr=True)
     examine = check_shards if holds_shards(data_dir) else check_tree
     with _Bar("checking", console, shown=not as_json and console.is_terminal) as bar:
-        report = examine(
-            data_dir,
-            workers,
-            bar.update,
-            allowed_in_both=expected.get("in_both_splits", ()),
-        )
+        report = examine(data_dir, workers, bar.update, known=known)
     differences = (
-        compare_with_benchmark(report.manifest, expected) if report.manifest is not None else []
+        [] if report.manifest is None else compare_with_benchmark(report.manifest, known.expected)
     )
     if as_json:
         sys.stdout.write(
@@ -83,49 +74,72 @@ def check(
 
 @app.command()
 def prepare(
-    source: Annotated[
-        Path,
+    sources: Annotated[
+        list[Path],
         typer.Argument(
-            metavar="SOURCE",
-            help="A tree of images with its manifest, or the four files of Fashion-MNIST.",
+            metavar="SOURCE...",
+            help="What there is of the dataset: archives, folders, parquet, TFRecord, labels.",
         ),
     ],
-    dest: Annotated[Path, typer.Argument(metavar="DEST", help="The folder to write.")],
+    dest: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write.")],
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Write DIR/<split>/<class>/<image> instead of shards.")
+    ] = False,
     shard_size: Annotated[
         int, typer.Option(min=1, metavar="MIB", help="Largest size of a shard in MiB.")
     ] = 256,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that write. Default: one a core.")
+        int | None, typer.Option(min=1, help="Processes that work. Default: one a core.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
 ) -> None:
-    """Write the images of SOURCE as tar shards with an index, or Fashion-MNIST as a tree.
+    """Write a dataset, in whatever form it is, as tar shards with an index (or as a tree).
 
-    Shards are in WebDataset's format, and the same bytes each time. Run it again after a kill: what
-    is finished is verified and kept.
+    Forms: the official archives of ImageNet with the devkit; folders of classes; a flat val with
+    the devkit or a CSV of labels; Kaggle's folders; parquet; WebDataset; TFRecord; Tiny ImageNet's,
+    CIFAR-10's and Fashion-MNIST's files. Bytes of images are never changed. Run it again after a
+    kill: what was read or written is kept.
     """
     from rich.console import Console
 
     from fourmin.datasets.fashion_mnist import is_source
-    from fourmin.datasets.prepare import prepare_fashion_mnist, prepare_shards
+    from fourmin.datasets.prepare import prepare as write
+    from fourmin.datasets.prepare import prepare_fashion_mnist
 
     console = Console(stderr=True)
     with _Bar("writing", console, shown=not as_json and console.is_terminal) as bar:
-        if is_source(source):
-            done = prepare_fashion_mnist(source, dest, bar.update)
+        if len(sources) == 1 and is_source(sources[0]):
+            done = prepare_fashion_mnist(sources[0], dest, bar.update)
         else:
-            done = prepare_shards(
-                source, dest, shard_bytes=shard_size << 20, workers=workers, progress=bar.update
+            done = write(
+                sources,
+                dest,
+                tree=tree,
+                shard_bytes=shard_size << 20,
+                workers=workers,
+                stage=bar.stage,
+                say=(lambda _: None) if as_json else print,
+                known=_known(None),
             )
     if as_json:
         sys.stdout.write(json.dumps(done.to_json()) + "\n")
-    else:
-        kept = f" ({done.kept:,} were there already)" if done.kept else ""
-        shards = f"{done.shards:,} shards{kept}, " if done.shards else ""
-        sys.stdout.write(
-            f"{done.folder}: {shards}{done.images:,} images, {done.bytes / 1e9:,.3f} GB in "
-            f"{done.seconds:,.1f} s\n"
-        )
+        return
+    kept = f" ({done.kept:,} were there already)" if done.kept else ""
+    shards = f"{done.shards:,} shards{kept}, " if done.shards else ""
+    sys.stdout.write(
+        f"{done.folder}: {shards}{done.images:,} images, {done.bytes / 1e9:,.3f} GB in "
+        f"{done.seconds:,.1f} s\n"
+    )
+
+
+def _known(benchmark: str | None) -> Known:
+    """The datasets of the ruleset, and that of `benchmark`."""
+    from fourmin.datasets.report import Known
+    from fourmin.ruleset import load_ruleset
+
+    rules = load_ruleset()
+    expected = {} if benchmark is None else rules.benchmark(benchmark).dataset
+    return Known(expected, [rules.benchmark(name).dataset for name in rules.benchmark_names()])
 
 
 class _Bar:
@@ -141,7 +155,7 @@ class _Bar:
         )
 
         self._progress = Progress(
-            TextColumn(doing),
+            TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]} images/s, time left"),
@@ -150,7 +164,7 @@ class _Bar:
             transient=True,
             disable=not shown,
         )
-        self._task = self._progress.add_task("check", total=None, rate="-")
+        self._task = self._progress.add_task(doing, total=None, rate="-")
 
     def __enter__(self) -> _Bar:
         self._progress.start()
@@ -158,6 +172,11 @@ class _Bar:
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+
+    def stage(self, doing: str) -> Callable[[int, int], None]:
+        """Begin anew, with other work."""
+        self._progress.reset(self._task, total=None, description=doing, rate="-")
+        return self.update
 
     def update(self, done: int, total: int) -> None:
         task = self._progress.tasks[0]
@@ -170,6 +189,8 @@ def _render(
 ) -> None:
     from rich.markup import escape
     from rich.table import Table
+
+    from fourmin.datasets.manifest import BY_NAME
 
     table = Table(show_header=False, box=None)
     table.add_column(no_wrap=True)
@@ -193,7 +214,11 @@ def _render(
             ("manifest", escape(str(report.manifest_path))),
             ("train digest", report.manifest.digest("train")),
             ("val digest", report.manifest.digest("val")),
+            *((f"{name} pin", pin) for name, pin in report.manifest.pins.items()),
+            ("order", f"by {report.manifest.about.get('order', BY_NAME)}"),
         ]
+        if claims := report.manifest.about.get("claims"):
+            rows.append(("claims", escape(str(claims))))
     for name, value in rows:
         table.add_row(name, value)
     console.print(table)
@@ -226,4 +251,4 @@ def _render_trouble(
     elif benchmark is not None:
         say(f"\nThe tree is the dataset of {benchmark}, as far as the benchmark states it.")
     else:
-        say("\nThe tree is clean.")
+        say("\n".join(["\nThe tree is clean.", *report.beside_official()]))

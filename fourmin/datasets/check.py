@@ -15,24 +15,29 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from fourmin.base.errors import FourminError
+from fourmin.datasets.catalogue import Catalogue, Found
 from fourmin.datasets.images import Scanned, printable, require_pillow, scan_image
 from fourmin.datasets.manifest import (
     MANIFEST_NAME,
     SPLITS,
-    ImageRow,
-    Manifest,
     is_image_name,
     name_fault,
 )
 from fourmin.datasets.pool import Progress, spread
-from fourmin.datasets.report import CheckReport, DataProblem
+from fourmin.datasets.report import NOTHING_KNOWN, CheckReport, Known
 
 _CHUNK = 128
-_IGNORED = "are ignored: not an image of a class by place and name"
+IGNORED = "are ignored: not an image of a class by place and name"
+NOT_READ = "is neither a JPEG nor a PNG by its name, and no loader here decodes it"
+OTHER_IMAGES = (".webp", ".bmp", ".gif", ".tif", ".tiff", ".jp2", ".jxl", ".heic", ".avif", ".ppm")
+_LEAVES = "a symbolic link that leaves the tree"
+_JUNK = ("__macosx", "lost+found", "@eadir", "$recycle.bin")
 
 
 def check_tree(
@@ -40,41 +45,60 @@ def check_tree(
     workers: int | None = None,
     progress: Progress | None = None,
     *,
-    allowed_in_both: Collection[str] = (),
+    known: Known = NOTHING_KNOWN,
 ) -> CheckReport:
     """Check the tree in `data_dir` with `workers` processes (default: every core).
 
-    `allowed_in_both` are the SHA-256 of files that the benchmark itself has in both splits.
-    Writes `fourmin-manifest.tsv` into the tree when there is no problem. Raises FourminError
-    when `data_dir` is no folder, the manifest cannot be written or Pillow is missing.
+    Of `known` datasets the one that is expected may list files that are in both splits. Writes
+    `fourmin-manifest.tsv` into the tree when there is no problem. Raises FourminError when
+    `data_dir` is no folder, the manifest cannot be written or Pillow is missing.
     """
     require_pillow()
     if not data_dir.is_dir():
         raise FourminError(
             f"{data_dir} is not a folder",
             "the tree to check holds train/<class>/ and val/<class>/",
-            "give the folder that contains train and val",
+            "give the folder that contains train and val; any other form of a dataset goes through "
+            "`fourmin data prepare SOURCE... DIR`",
         )
     started = time.monotonic()
-    report = CheckReport(data_dir)
-    files = _list_tree(data_dir, report)
-    rows: list[ImageRow] = []
-    done = 0
-    chunks = (files[start : start + _CHUNK] for start in range(0, len(files), _CHUNK))
-    workers = 1 if len(files) <= _CHUNK else workers or len(os.sched_getaffinity(0))
-    root = os.path.realpath(data_dir)
-    for chunk in spread(_scan_chunk, root, chunks, workers, f"the check of {data_dir}"):
-        rows += filter(None, map(report.add, chunk))
-        done += len(chunk)
-        if progress is not None:
-            progress(done, len(files))
-    report.settle(rows, allowed_in_both)
-    if report.ok:
-        report.manifest = Manifest.from_rows(rows)
+    report, catalogue = CheckReport(data_dir), Catalogue()
+    catalogue.add(_list_tree(data_dir, report))
+    look_at(catalogue, report, workers, progress, f"the check of {data_dir}")
+    catalogue.sort()
+    report.settle(catalogue, known, {})
+    if report.manifest is not None:
         report.manifest_path = data_dir / MANIFEST_NAME
-        report.manifest.write(report.manifest_path)
+        report.manifest.as_before(report.manifest_path).write(report.manifest_path)
     report.seconds = time.monotonic() - started
     return report
+
+
+def look_at(
+    catalogue: Catalogue,
+    report: CheckReport,
+    workers: int | None,
+    progress: Progress | None,
+    purpose: str,
+) -> None:
+    """Read, hash and decode every image of `catalogue` that was not looked at yet."""
+    total = catalogue.count()
+    left = sum(map(len, catalogue.unseen(_CHUNK)))
+    done = total - left
+    workers = 1 if left <= _CHUNK else workers or len(os.sched_getaffinity(0))
+    for found in spread(_scan_chunk, None, catalogue.unseen(_CHUNK), workers, purpose):
+        catalogue.saw(found)
+        for _, scanned in found:
+            if scanned.row is None:
+                report.problem(scanned.name, scanned.problem)
+        done += len(found)
+        if progress is not None:
+            progress(done, total)
+
+
+def is_junk(name: str) -> bool:
+    """Whether systems leave a file or folder of this name beside anybody's."""
+    return name.startswith(".") or name.lower() in _JUNK
 
 
 def _leaves(path: str, root: str) -> bool:
@@ -83,36 +107,31 @@ def _leaves(path: str, root: str) -> bool:
     return os.path.commonpath([target, root]) != root or not os.path.exists(target)
 
 
-def _list_tree(data_dir: Path, report: CheckReport) -> list[tuple[str, str]]:
-    """(split, path within the split) of every image, without opening any."""
+def _list_tree(data_dir: Path, report: CheckReport) -> Iterator[Found]:
+    """Every image, without opening any."""
     root = os.path.realpath(data_dir)
-    files: list[tuple[str, str]] = []
     classes: dict[str, set[str]] = {}
     for split in SPLITS:
         base = os.path.join(root, split)
         if not os.path.isdir(base):
-            report.problems.append(DataProblem(split, "the folder is missing"))
+            report.problem(split, "the folder is missing")
             continue
         if _leaves(base, root):
-            report.problems.append(DataProblem(split, "a symbolic link that leaves the tree"))
+            report.problem(split, _LEAVES)
             continue
         classes[split] = set()
         for folder in _listing(base, split, report):
             found = _list_class(root, split, folder, report)
             if found is not None:
                 classes[split].add(folder.name)
-                files += found
+                yield from found
     if len(classes) == len(SPLITS):
         for name in sorted(classes["train"] ^ classes["val"]):
             has, lacks = SPLITS if name in classes["train"] else SPLITS[::-1]
-            report.problems.append(
-                DataProblem(
-                    f"{lacks}/{printable(name)}", f"the class is in {has} but not in {lacks}"
-                )
-            )
-    if not files and not report.problems:
-        report.problems.append(DataProblem(".", "there is no class folder in train and val"))
-    return files
+            what = f"the class is in {has} but not in {lacks}"
+            report.problem(f"{lacks}/{printable(name)}", what)
+    if not any(classes.values()) and not report.problems:
+        report.problem(".", "there is no class folder in train and val")
 
 
 def _listing(folder: str, name: str, report: CheckReport) -> list[os.DirEntry[str]]:
@@ -120,50 +139,60 @@ def _listing(folder: str, name: str, report: CheckReport) -> list[os.DirEntry[st
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError as error:
-        report.problems.append(DataProblem(name, f"cannot be listed: {error.strerror or error}"))
+        report.problem(name, f"cannot be listed: {error.strerror or error}")
         return []
 
 
 def _list_class(
     root: str, split: str, folder: os.DirEntry[str], report: CheckReport
-) -> list[tuple[str, str]] | None:
+) -> list[Found] | None:
     """The images of one class folder; None when `folder` is not one that can be used."""
     name = f"{split}/{printable(folder.name)}"
     if folder.is_symlink() and _leaves(folder.path, root):
-        report.problems.append(DataProblem(name, "a symbolic link that leaves the tree"))
+        report.problem(name, _LEAVES)
         return None
-    if not folder.is_dir() or folder.name.startswith("."):
-        report.note(_IGNORED, name)
+    if not folder.is_dir() or is_junk(folder.name):
+        report.note(IGNORED, name)
         return None
     fault = name_fault(folder.name)
     if fault:
-        report.problems.append(DataProblem(name, fault))
+        report.problem(name, fault)
         return None
     found = []
     for entry in _listing(folder.path, name, report):
         path = f"{name}/{printable(entry.name)}"
         if entry.is_symlink() and _leaves(entry.path, root):
-            report.problems.append(DataProblem(path, "a symbolic link that leaves the tree"))
-        elif not is_image_name(entry.name) or entry.name.startswith(".") or not entry.is_file():
-            report.note(_IGNORED, path)
+            report.problem(path, _LEAVES)
+        elif entry.name.lower().endswith(OTHER_IMAGES) and not is_junk(entry.name):
+            report.problem(path, NOT_READ)
+        elif not is_image_name(entry.name) or is_junk(entry.name) or not entry.is_file():
+            report.note(IGNORED, path)
         elif fault := name_fault(entry.name):
-            report.problems.append(DataProblem(path, fault))
+            report.problem(path, fault)
         else:
-            found.append((split, f"{folder.name}/{entry.name}"))
+            found.append(Found(split, os.fsencode(entry.path), 0, -1, 0, entry.name, folder.name))
     if not found:
-        report.problems.append(DataProblem(name, "the class has no image"))
+        report.problem(name, "the class has no image")
     return found
 
 
-def _scan_chunk(root: str, chunk: Sequence[tuple[str, str]]) -> list[Scanned]:
-    return [_scan_file(root, split, path) for split, path in chunk]
-
-
-def _scan_file(root: str, split: str, path: str) -> Scanned:
-    name = f"{split}/{printable(path)}"
-    try:
-        with open(os.path.join(root, split, path), "rb") as file:
-            data = file.read()
-    except OSError as error:
-        return Scanned(name, None, f"cannot be read: {error.strerror or error}")
-    return scan_image(data, name, split, path)
+def _scan_chunk(_: None, chunk: Sequence[Any]) -> list[tuple[int, Scanned]]:
+    """Look at images as the catalogue gives them."""
+    found = []
+    with ExitStack() as stack:
+        opened: tuple[bytes, BinaryIO] | None = None
+        for one, split, label, name, file, at, size in chunk:
+            path = f"{label}/{name or ''}"
+            shown = printable(f"{split}/{path}" if name else f"{os.fsdecode(file)}, byte {at}")
+            try:
+                if opened is None or opened[0] != file:
+                    stack.close()
+                    opened = file, stack.enter_context(open(file, "rb"))
+                opened[1].seek(at)
+                data = opened[1].read(size)
+            except OSError as error:
+                fault = f"cannot be read: {error.strerror or error}"
+                found.append((one, Scanned(shown, None, fault)))
+            else:
+                found.append((one, scan_image(data, shown, split, path)))
+    return found

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
+from fourmin.datasets.catalogue import Catalogue
 from fourmin.datasets.images import Scanned, printable, require_pillow, scan_image
-from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, ImageRow, Manifest
+from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
 from fourmin.datasets.pool import Progress, spread
-from fourmin.datasets.report import CheckReport, DataProblem
+from fourmin.datasets.report import NOTHING_KNOWN, CheckReport, Known
 from fourmin.datasets.shards import ShardIndex, read_samples, require_finished, sample_name
 
 
@@ -25,11 +25,11 @@ def check_shards(
     workers: int | None = None,
     progress: Progress | None = None,
     *,
-    allowed_in_both: Collection[str] = (),
+    known: Known = NOTHING_KNOWN,
 ) -> CheckReport:
     """Check the shards in `data_dir` with `workers` processes (default: every core).
 
-    `allowed_in_both` as `check_tree` has it. The manifest is compared with and not written;
+    `known` as `check_tree` has it. The manifest is compared with and not written;
     the report has it when there is no problem. Raises FourminError when manifest or index
     cannot be used or Pillow is missing.
     """
@@ -38,26 +38,28 @@ def check_shards(
     started = time.monotonic()
     _load.cache_clear()
     manifest, index = _load(data_dir)
-    report = CheckReport(data_dir, shards=len(index.shards))
+    report, catalogue = CheckReport(data_dir, shards=len(index.shards)), Catalogue()
     images, done = sum(len(manifest.split(name)) for name in SPLITS), 0
-    rows: list[ImageRow] = []
     workers = min(len(index.shards), workers or len(os.sched_getaffinity(0)))
     numbers = range(len(index.shards))
     for number, found in spread(
         _scan_shard, data_dir, numbers, workers, f"the check of {data_dir}"
     ):
-        rows += filter(None, map(report.add, found))
-        done += index.shards[number].samples
+        shard = index.shards[number]
+        catalogue.add_seen(os.fsencode(shard.name), found)
+        for one in found:
+            if one.row is None:
+                report.problem(one.name, one.problem)
+        done += shard.samples
         if progress is not None:
             progress(done, images)
-    report.settle(rows, allowed_in_both)
-    if report.ok and Manifest.from_rows(rows) != manifest:
-        report.problems.append(
-            DataProblem(
-                MANIFEST_NAME, "lists other widths, heights or classes than the images have"
-            )
-        )
-    if report.ok:
+    catalogue.sort()
+    report.settle(catalogue, known, {})
+    seen, report.manifest = report.manifest, None
+    if seen and (seen.class_names, seen.splits) != (manifest.class_names, manifest.splits):
+        what = "lists other widths, heights or classes than the images have"
+        report.problem(MANIFEST_NAME, what)
+    elif seen:
         report.manifest, report.manifest_path = manifest, data_dir / MANIFEST_NAME
     report.seconds = time.monotonic() - started
     return report

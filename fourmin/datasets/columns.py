@@ -80,7 +80,11 @@ class Columns:
         self._text = bytearray()
         self._last = b""
 
-    def add_paths(self, paths: Sequence[bytes]) -> None:
+    def add_sorted(self, paths: Sequence[bytes]) -> None:
+        """Add paths that follow the last one. Raises ValueError."""
+        if not all(map(lt, (self._last, *paths), paths)):
+            raise ValueError(f"the paths of {self._name} are not sorted, or one comes twice")
+        self._last = paths[-1]
         ends = accumulate(map(len, paths), initial=len(self._text))
         next(ends)
         self._starts.extend(ends)
@@ -95,9 +99,7 @@ class Columns:
         if not rows:
             return
         _, labels, digested, paths, sizes, hashes, widths, heights = zip(*rows, strict=True)
-        if not all(map(lt, (self._last, *paths), paths)):
-            raise ValueError(f"the paths of {self._name} are not sorted, or one comes twice")
-        self._last = paths[-1]
+        self.add_sorted(paths)
         try:
             # Each ends in ASCII, so that together they are valid only where each one is.
             b"".join(paths).decode()
@@ -121,7 +123,6 @@ class Columns:
         self.heights.extend(map(int, heights))
         self.hashes += bytes.fromhex(b"".join(hashes).decode())
         self.digest.update(b"\n".join(digested) + b"\n")
-        self.add_paths(paths)
 
     def split(self) -> Split:
         return Split(

@@ -100,17 +100,18 @@ def write_tree(source: Path, folder: Path, progress: Progress | None = None) -> 
     Manifest.from_rows(rows).write(folder / MANIFEST_NAME)
 
 
-def encode_png(pixels: bytes, width: int, height: int) -> bytes:
-    """A grey 8-bit PNG of `width * height` bytes, its pixels in one stored deflate block.
+def encode_png(pixels: bytes, width: int, height: int, colours: int = 1) -> bytes:
+    """An 8-bit PNG, grey or of 3 `colours`, its pixels in one stored deflate block.
 
     The format: PNG specification (ISO/IEC 15948), RFC 1950 and RFC 1951 section 3.2.4, which
     limits a stored block to 65,535 bytes.
     """
     # Each row begins with its filter: 0, none.
-    rows = b"".join(b"\0" + pixels[at : at + width] for at in range(0, width * height, width))
+    row = colours * width
+    rows = b"".join(b"\0" + pixels[at : at + row] for at in range(0, row * height, row))
     stored = struct.pack("<BHH", 1, len(rows), len(rows) ^ 0xFFFF) + rows
     stream = b"\x78\x01" + stored + struct.pack(">I", zlib.adler32(rows))
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if colours == 3 else 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         _chunk(kind, data) for kind, data in ((b"IHDR", header), (b"IDAT", stream), (b"IEND", b""))
     )

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import warnings
+from pathlib import Path
 from typing import NamedTuple
 
 from fourmin.base.errors import FourminError
-from fourmin.datasets.manifest import ImageRow
+from fourmin.datasets.manifest import ImageRow, is_image_name
 
 _EXIF_ORIENTATION = 0x0112
 _PNG_END = b"IEND\xaeB`\x82"
 """Type and checksum of the chunk that ends every PNG."""
-_CMYK = "are CMYK, not RGB"
+CMYK = "are CMYK, not RGB"
 _GREY = "are grey, not RGB"
 _PNG_AS_JPEG = "are PNG by content under a JPEG name"
 _JPEG_AS_PNG = "are JPEG by content under a PNG name"
@@ -27,6 +28,7 @@ class Scanned(NamedTuple):
     row: ImageRow | None
     problem: str
     notes: tuple[str, ...] = ()
+    png: bool = False
 
 
 def require_pillow() -> None:
@@ -41,6 +43,15 @@ def require_pillow() -> None:
         ) from error
 
 
+def damaged(path: Path, why: str) -> FourminError:
+    """The refusal of a file of images that cannot be read to its end."""
+    return FourminError(
+        f"{path} is damaged, or not what its name says",
+        why,
+        "fetch it again, and compare its size and MD5 with those that its publisher states",
+    )
+
+
 def printable(name: str) -> str:
     """A file name that any terminal and JSON writer can take."""
     return "".join(
@@ -49,21 +60,24 @@ def printable(name: str) -> str:
 
 
 def scan_image(data: bytes, name: str, split: str, path: str) -> Scanned:
-    """Look at the bytes of the image `path` of a split, which is called `name` in a report."""
+    """Look at the bytes of the image `path` of a split, which is called `name` in a report.
+
+    Where `path` does not end as an image's does, nothing is said of its suffix.
+    """
     if not data:
         return Scanned(name, None, "the file is empty")
     try:
-        width, height, notes = _decode(data, path)
+        width, height, notes, png = _decode(data, path)
     except Exception as error:
         # Pillow's plugins raise many types (OSError, SyntaxError, ValueError, struct.error,
         # DecompressionBombError) for hostile or broken files; each is this file's problem.
         return Scanned(name, None, decode_fault(error))
     row = ImageRow(split, path, len(data), hashlib.sha256(data).digest(), width, height)
-    return Scanned(name, row, "", notes)
+    return Scanned(name, row, "", notes, png)
 
 
-def _decode(data: bytes, path: str) -> tuple[int, int, tuple[str, ...]]:
-    """Width, height and notes of an image, decoded to its end."""
+def _decode(data: bytes, path: str) -> tuple[int, int, tuple[str, ...], bool]:
+    """Width, height and notes of an image, decoded to its end, and whether it is a PNG."""
     from PIL import Image
 
     with warnings.catch_warnings():
@@ -75,15 +89,15 @@ def _decode(data: bytes, path: str) -> tuple[int, int, tuple[str, ...]]:
                 raise OSError("truncated: the end chunk is missing")
             notes = []
             named_png = path.lower().endswith(".png")
-            if (image.format == "PNG") != named_png:
+            if is_image_name(path) and (image.format == "PNG") != named_png:
                 notes.append(_JPEG_AS_PNG if named_png else _PNG_AS_JPEG)
             if image.mode == "CMYK":
-                notes.append(_CMYK)
+                notes.append(CMYK)
             elif image.mode in ("1", "L", "LA", "I", "I;16"):
                 notes.append(_GREY)
             if image.getexif().get(_EXIF_ORIENTATION, 1) != 1:
                 notes.append(_ORIENTED)
-            return image.width, image.height, tuple(notes)
+            return image.width, image.height, tuple(notes), image.format == "PNG"
 
 
 def decode_fault(error: object) -> str:
@@ -94,6 +108,6 @@ def decode_fault(error: object) -> str:
         return "is neither a JPEG nor a PNG by content"
     if isinstance(error, Image.DecompressionBombError):
         return "is too large an image to be a photograph"
-    if "truncated" in str(error):
+    if "truncated" in str(error).lower():
         return "is truncated: it does not decode to its end"
     return f"does not decode: {printable(str(error))[:200] or type(error).__name__}"

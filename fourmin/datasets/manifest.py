@@ -8,7 +8,10 @@ not applied). Rows are sorted by path in UTF-8 byte order, training before valid
 position of a row in its split is the image's sample index.
 
 The digest of a split is the SHA-256 over `path TAB bytes TAB sha256 LF` of its rows: it does
-not depend on where the tree lies, nor on who wrote the manifest.
+not depend on where the tree lies, nor on who wrote the manifest. Its pin is the SHA-256 over the
+sorted `class TAB sha256 LF`: it does not depend on the images' names and order either. Beside them
+the header says what the order is by, which images are in both splits, and whether the images claim
+to be those of the official archives.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from fourmin.base.errors import FourminError
 from fourmin.base.files import write_durably
 from fourmin.base.mishaps import told
 from fourmin.base.text import command
@@ -32,6 +37,11 @@ SPLITS = ("train", "val")
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png")
 """Names of images end so, in lower or upper case."""
 
+BY_NAME = "names"
+BY_HASH = "class and hash"
+"""What images are ordered by: their files' names, or, of a source without names, their SHA-256."""
+
+_ABOUT = ("order", "in_both_splits", "claims", "not_original")
 _MAX_HEADER = 4 << 20
 _BLOCK = 256 << 10
 _LONGEST_LINE = 64 << 10
@@ -60,6 +70,10 @@ class Manifest:
 
     class_names: tuple[str, ...]
     splits: Mapping[str, Split]
+    pins: Mapping[str, str]
+    """Of each split, the digest over its sorted classes and hashes."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """What the header says beside: `order`, `in_both_splits`, `claims`."""
     header: bytes = field(default=b"", compare=False, repr=False)
     """The first line as it was read; it holds a digest of all rows."""
 
@@ -78,45 +92,83 @@ class Manifest:
             "eval_samples": len(self.splits["val"]),
             "train_digest": self.digest("train"),
             "eval_digest": self.digest("val"),
+            "train_pin": self.pins["train"],
+            "eval_pin": self.pins["val"],
+            "order": self.about.get("order", BY_NAME),
         }
+
+    def fits(self, facts: Mapping[str, Any]) -> bool:
+        """Whether `facts` were said of these images: campaigns of before say fewer."""
+        return facts.items() <= self.facts().items()
 
     @classmethod
     def from_rows(cls, rows: Iterable[ImageRow]) -> Manifest:
-        """Build a manifest from rows in any order.
+        """Build a manifest from rows in any order. Raises ValueError as `from_sorted` does."""
+        ordered = sorted(rows, key=lambda row: (row.split, _utf8(row.path)))
+        classes = {row.path.split("/", 1)[0] for row in ordered}
+        return cls.from_sorted(ordered, sorted(classes, key=_utf8), {})
+
+    @classmethod
+    def from_sorted(
+        cls, rows: Iterable[ImageRow], class_names: Iterable[str], about: Mapping[str, Any]
+    ) -> Manifest:
+        """Build a manifest from rows sorted by split and path in UTF-8, held one at a time.
 
         The class of an image is the first part of its path. Raises ValueError when the splits
         do not have the same classes, or a path comes twice or cannot be written in a manifest.
         """
-        by_split: dict[str, list[ImageRow]] = {name: [] for name in SPLITS}
-        for row in rows:
-            by_split[row.split].append(row)
-        classes = {
-            name: {row.path.split("/", 1)[0] for row in found} for name, found in by_split.items()
-        }
-        if classes["train"] != classes["val"]:
-            odd = sorted(classes["train"] ^ classes["val"])
-            raise ValueError(f"train and val do not have the same classes: {', '.join(odd[:20])}")
-        class_names = tuple(sorted(classes["train"], key=_utf8))
-        label_of = {name: label for label, name in enumerate(class_names)}
-        splits = {name: _make_split(name, found, label_of) for name, found in by_split.items()}
-        return cls(class_names, splits)
+        names = tuple(class_names)
+        label_of = {name: label for label, name in enumerate(names)}
+        columns = {name: Columns(name) for name in SPLITS}
+        for name, group in groupby(rows, lambda row: row.split):
+            while block := [*islice(group, 4096)]:
+                _add_rows(columns[name], block, label_of)
+        splits = {name: columns[name].split() for name in SPLITS}
+        odd = {*splits["train"].labels} ^ {*splits["val"].labels}
+        if odd:
+            listed = ", ".join(names[label] for label in sorted(odd)[:20])
+            raise ValueError(f"train and val do not have the same classes: {listed}")
+        return cls(names, splits, _pins(splits, names), about)
+
+    def as_before(self, path: Path) -> Manifest:
+        """With what the manifest in `path` says of where the same images come from."""
+        try:
+            before = Manifest.load(path)
+        except FourminError:
+            return self
+        return (
+            replace(self, about={**self.about, **before.about})
+            if before.splits == self.splits
+            else self
+        )
 
     def write(self, path: Path) -> None:
         """Write the file under a temporary name and rename it. Raises FourminError."""
-        body = b"".join(_split_lines(self.splits[name]) for name in SPLITS)
+        rows = hashlib.sha256()
+        for block in self._lines():
+            rows.update(block)
         header = {
             "schema_version": SCHEMA_VERSION,
-            "rows_sha256": hashlib.sha256(body).hexdigest(),
+            "rows_sha256": rows.hexdigest(),
             "splits": {
                 name: {"images": len(self.splits[name]), "sha256": self.splits[name].digest}
                 for name in SPLITS
             },
+            "pins": dict(self.pins),
+            **self.about,
             "classes": list(self.class_names),
         }
         line = json.dumps(header, ensure_ascii=False).encode() + b"\n"
         step = "make the dataset's folder writable for the check; a run only reads it"
         with told(f"cannot write the manifest {path}", step):
-            write_durably(path, line + body)
+            write_durably(path, chain([line], self._lines()))
+
+    def _lines(self) -> Iterator[bytes]:
+        """The rows as text, some at a time."""
+        for name in SPLITS:
+            split = self.splits[name]
+            for at in range(0, len(split), 4096):
+                yield _split_lines(split, range(at, min(at + 4096, len(split))))
 
     @classmethod
     def load(cls, path: Path) -> Manifest:
@@ -175,40 +227,43 @@ def _utf8(text: str) -> bytes:
     return text.encode()
 
 
-def _make_split(name: str, rows: list[ImageRow], label_of: Mapping[str, int]) -> Split:
-    rows.sort(key=lambda row: _utf8(row.path))
+def _add_rows(columns: Columns, rows: list[ImageRow], label_of: Mapping[str, int]) -> None:
     for row in rows:
         folder, _, file = row.path.partition("/")
         fault = name_fault(folder) or name_fault(file)
         if fault or folder in ("", ".", "..") or not is_image_name(file):
             raise ValueError(f"{row.path!r} cannot be in a manifest: {fault or 'not class/image'}")
-    if len({row.path for row in rows}) != len(rows):
-        raise ValueError(f"a path of {name} comes twice")
-    columns = Columns(name)
-    for row in rows:
-        columns.labels.append(label_of[row.path.split("/", 1)[0]])
+        columns.labels.append(label_of[folder])
         columns.sizes.append(row.size)
         columns.widths.append(row.width)
         columns.heights.append(row.height)
         columns.hashes += row.sha256
         columns.digest.update(f"{row.path}\t{row.size}\t{row.sha256.hex()}\n".encode())
-    columns.add_paths([_utf8(row.path) for row in rows])
-    return columns.split()
+    columns.add_sorted([_utf8(row.path) for row in rows])
 
 
-def _split_lines(split: Split) -> bytes:
-    digits = split.hashes.hex()
+def _pins(splits: Mapping[str, Split], class_names: Sequence[str]) -> dict[str, str]:
+    """For each split the SHA-256 over its sorted classes and hashes."""
+    found = {}
+    for name, split in splits.items():
+        spans, start = {}, 0
+        # Sorted by path, the images of a class stand together.
+        for label, group in groupby(split.labels):
+            spans[label] = range(start, start := start + sum(1 for _ in group))
+        digest = hashlib.sha256()
+        for label in sorted(spans):
+            hashes = sorted(map(split.sha256, spans[label]))
+            lines = (f"{class_names[label]}\t{one}\n" for one in hashes)
+            digest.update("".join(lines).encode())
+        found[name] = digest.hexdigest()
+    return found
+
+
+def _split_lines(split: Split, indices: range) -> bytes:
     return "".join(
-        f"{split.name}\t{label}\t{path}\t{size}\t{digits[at : at + 64]}\t{width}\t{height}\n"
-        for label, path, size, width, height, at in zip(
-            split.labels,
-            split.paths,
-            split.sizes,
-            split.widths,
-            split.heights,
-            range(0, len(digits), 64),
-            strict=True,
-        )
+        f"{split.name}\t{split.labels[at]}\t{split.paths[at]}\t{split.sizes[at]}\t"
+        f"{split.sha256(at)}\t{split.widths[at]}\t{split.heights[at]}\n"
+        for at in indices
     ).encode()
 
 
@@ -247,6 +302,8 @@ def _parse_header(line: bytes) -> dict[str, Any]:
         raise ValueError("the header does not describe exactly the splits train and val")
     if not all(isinstance(entry, dict) for entry in splits.values()):
         raise ValueError("a split in the header is not an object")
+    if header.get("order", BY_NAME) not in (BY_NAME, BY_HASH):
+        raise ValueError("the order in the header is not one that there is")
     return header
 
 
@@ -304,7 +361,11 @@ def _parse(line: bytes, header: Mapping[str, Any], file: BinaryIO) -> Manifest:
         if set(split.labels) != set(range(len(class_names))):
             raise ValueError(f"a class has no image in {name}")
         splits[name] = split
-    return Manifest(class_names, splits, line)
+    pins = _pins(splits, class_names)
+    if header.get("pins", pins) != pins:
+        raise ValueError("the pins in the header are not those of the rows")
+    about = {name: header[name] for name in _ABOUT if name in header}
+    return Manifest(class_names, splits, pins, about, line)
 
 
 def _blocks(file: BinaryIO) -> Iterator[bytes]:

@@ -23,7 +23,7 @@ from fourmin.base.mishaps import told
 from fourmin.datasets.columns import Column, Paths, Split
 from fourmin.datasets.manifest import SPLITS, Manifest, remember
 
-VERSION = 1
+VERSION = 2
 
 
 def share_manifest(path: Path, image: Path) -> Manifest:
@@ -35,7 +35,7 @@ def share_manifest(path: Path, image: Path) -> Manifest:
     manifest = Manifest.load(path)
     step = "make room, or name a folder on another disk with TMPDIR"
     with told(f"cannot write the manifest for the workers to {image.parent}", step):
-        _write(manifest, image)
+        write_image(manifest, image)
     mapped = replace(map_manifest(image), header=manifest.header)
     remember(mapped)
     return mapped
@@ -74,13 +74,15 @@ def _padded(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def _write(manifest: Manifest, image: Path) -> None:
-    """Under a temporary name first. Raises OSError."""
+def write_image(manifest: Manifest, image: Path) -> None:
+    """Write the columns of `manifest` to `image`, under a temporary name first. Raises OSError."""
     columns = {name: _columns(manifest.split(name)) for name in SPLITS}
     header = {
         "version": VERSION,
         "byteorder": sys.byteorder,
         "classes": manifest.class_names,
+        "pins": dict(manifest.pins),
+        "about": dict(manifest.about),
         "splits": {
             name: {
                 "sha256": manifest.digest(name),
@@ -120,7 +122,7 @@ def _parse(data: mmap.mmap, part: int, parts: int) -> Manifest:
         splits[name] = _split(name, columns, described["sha256"])
     if at != len(whole):
         raise ValueError("it is not as long as was written")
-    return Manifest(tuple(header["classes"]), splits)
+    return Manifest(tuple(header["classes"]), splits, header["pins"], header["about"])
 
 
 def _split(name: str, columns: list[memoryview[int]], digest: str) -> Split:

@@ -1,10 +1,11 @@
-"""Writes datasets: Fashion-MNIST's tree, and the shards of any tree.
+"""Writes datasets from what people have: shards or a tree, with a manifest.
 
-Shards are written on all cores, each once, and the work goes on after a kill. A shard is written
-under a temporary name and renamed when it is whole and on disk, so a file with a shard's name is
-finished. One that lies there already is read and compared with the manifest, and kept. Every
-image is compared with the manifest on its way. The index is written last: a folder without one
-is not finished.
+First the images of the sources are listed, read, hashed and decoded, on all cores; what was found
+is kept in a work folder in the destination, for a command that goes on after a kill. Then they are
+written, each once. A shard (or, of a tree, an image) is written under a temporary name and renamed
+when it is whole, so a file with its name is finished. One that lies there already is read, compared
+with the manifest and kept. Every image is compared with the manifest on its way. Index and manifest
+are written last: a folder without them is not finished.
 """
 
 from __future__ import annotations
@@ -14,21 +15,26 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import ensure_writable_folder, sync_folder, write_durably
-from fourmin.base.mishaps import told
-from fourmin.base.text import command
+from fourmin.base.files import ensure_writable_folder, sync_folder
 from fourmin.datasets.cache import replace_folder
+from fourmin.datasets.catalogue import Catalogue
+from fourmin.datasets.check import look_at
 from fourmin.datasets.columns import Split
 from fourmin.datasets.fashion_mnist import write_tree
+from fourmin.datasets.images import printable, require_pillow
+from fourmin.datasets.intake import official, take_in
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
+from fourmin.datasets.manifest_image import map_manifest, write_image
 from fourmin.datasets.pool import Progress, spread
+from fourmin.datasets.report import NOTHING_KNOWN, CheckReport, Known
 from fourmin.datasets.shards import (
     END,
     INDEX_NAME,
@@ -46,9 +52,19 @@ SHARD_BYTES = 256 << 20
 """How large a shard may grow unless told otherwise."""
 
 
+WORK_NAME = ".fourmin-prepare"
+Stage = Callable[[str], Progress | None]
+_NAMED = 10
+_FILES = 256
+"""Images of a tree that a process writes at a time."""
+
+
 @dataclass(frozen=True)
 class PreparedData:
-    """What was done: images and bytes in `folder`, in shards (0: a tree), some there already."""
+    """What was done: images and bytes in `folder`, in shards (0: a tree), some there already.
+
+    `told` are lines on what was recognised, and on how it compares with what is known.
+    """
 
     folder: Path
     images: int
@@ -56,59 +72,155 @@ class PreparedData:
     seconds: float
     shards: int = 0
     kept: int = 0
+    told: tuple[str, ...] = ()
+    pins: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "folder": str(self.folder), "seconds": round(self.seconds, 3)}
 
 
 class _Place(NamedTuple):
-    """Where shards come from and go to; small enough to be sent with each piece of work."""
+    """Where the images go to, and their manifest; small enough to be sent with each piece."""
 
-    source: Path
     dest: Path
-    shard_bytes: int
+    image: Path
+    again: str
 
 
-def prepare_shards(
-    source: Path,
+class _Piece(NamedTuple):
+    """A shard (without a name: files of a tree) and where each of its images lies."""
+
+    shard: Shard
+    places: list[tuple[bytes, int, int]]
+
+
+def prepare(
+    sources: Sequence[Path],
     dest: Path,
     *,
+    tree: bool = False,
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
-    progress: Progress | None = None,
+    stage: Stage = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
+    known: Known = NOTHING_KNOWN,
 ) -> PreparedData:
-    """Write the shards of the tree in `source` to `dest`, with manifest and index.
+    """Write the images of `sources` to `dest`, as shards or as a tree, with their manifest.
 
-    The same tree and `shard_bytes` give the same bytes. Raises FourminError when the tree has
-    no manifest or differs from it, when `dest` holds other shards, or cannot be written.
+    The same images and `shard_bytes` give the same bytes. `stage` is told what begins, and gives
+    what is told of its progress; `say` is told what is recognised and how it compares with the
+    `known` datasets. Raises FourminError where no known form is recognised, something is missing or
+    damaged, when `dest` holds other images, or cannot be written.
     """
     started = time.monotonic()
-    if holds_shards(source):
-        raise FourminError(f"{source} holds shards", "they are made from a tree of images")
-    if any((dest / name).exists() for name in SPLITS):
+    _refuse_dest(sources, dest, tree)
+    ensure_writable_folder(dest, "folder of the images")
+    work, catalogue = dest / WORK_NAME, None
+    told: list[str] = []
+    image, again = work / "manifest", "run the same command again: it reads anew what has changed"
+    workers = workers or len(os.sched_getaffinity(0))
+    try:
+        work.mkdir(exist_ok=True)
+        if len(sources) == 1 and (sources[0] / MANIFEST_NAME).is_file():
+            manifest = Manifest.load(sources[0] / MANIFEST_NAME)
+            again = f"check the tree again with: fourmin data check {sources[0]}"
+        else:
+            catalogue = Catalogue(work / "catalogue")
+            manifest, told = _read(catalogue, sources, work, workers, stage, say, known)
+        write_image(manifest, image)
+        # The columns are held once: what is made or read above goes, and processes map this.
+        manifest = map_manifest(image)
+        shards = lay_out(manifest, shard_bytes)
+        if not tree:
+            _refuse_others(dest, shards)
+        pieces = _pieces(manifest, shards, sources[0], catalogue, tree)
+        place, progress = _Place(dest, image, again), stage("writing")
+        sizes = [sum(manifest.split(name).sizes) for name in SPLITS]
+        images, done, kept = sum(len(manifest.split(name)) for name in SPLITS), 0, 0
+        workers = min(workers, images // _FILES + 1 if tree else len(shards))
+        for samples, before in spread(_take_on, place, pieces, workers, f"writing {dest}"):
+            done, kept = done + samples, kept + before
+            if progress is not None:
+                progress(done, images)
+        manifest.write(dest / MANIFEST_NAME)
+        if not tree:
+            write_index(dest, manifest, shards)
+        shutil.rmtree(work)
+    except OSError as error:
+        raise _cannot_write(dest, error) from error
+    size = sum(sizes) if tree else sum(shard.bytes for shard in shards)
+    seconds, number = time.monotonic() - started, 0 if tree else len(shards)
+    return PreparedData(dest, images, size, seconds, number, kept, tuple(told), manifest.pins)
+
+
+def _read(
+    catalogue: Catalogue,
+    sources: Sequence[Path],
+    work: Path,
+    workers: int,
+    stage: Stage,
+    say: Callable[[str], None],
+    known: Known,
+) -> tuple[Manifest, list[str]]:
+    """The manifest of what the sources hold, and what is said of it. Raises FourminError."""
+    require_pillow()
+    taken = take_in(catalogue, sources, work, workers, stage("unpacking"))
+    report, told = CheckReport(Path()), taken.told
+    first = [*told]
+    for line in first:
+        say(line)
+    with ThreadPoolExecutor(1) as pool:
+        claims = pool.submit(official, taken.sources.files(), known, told)
+        look_at(catalogue, report, workers, stage("reading"), "reading the images")
+        about = {"claims": "the official archives"} if claims.result() else {}
+    catalogue.sort(taken.named)
+    report.settle(catalogue, known, about)
+    if report.manifest is None:
+        raise FourminError(
+            f"{len(report.problems):,} images cannot be taken",
+            "\n".join(f"{one.path}: {one.reason}" for one in report.problems[:_NAMED]),
+            "fetch or unpack these again, then run the same command: what was read is kept",
+        )
+    more = [f"{note.count:,} images {note.text}" for note in report.notes.values()]
+    more += told[len(first) :] + report.beside_official()
+    for line in more:
+        say(line)
+    return report.manifest, first + more
+
+
+def _pieces(
+    manifest: Manifest, shards: list[Shard], source: Path, catalogue: Catalogue | None, tree: bool
+) -> Iterator[_Piece]:
+    """The work, in pieces: where a source is a tree with its manifest, its images lie by name."""
+    if tree:
+        shards = [
+            Shard("", name, first, min(_FILES, len(manifest.split(name)) - first), 0)
+            for name in SPLITS
+            for first in range(0, len(manifest.split(name)), _FILES)
+        ]
+    for shard in shards:
+        split = manifest.split(shard.split)
+        if catalogue is not None:
+            yield _Piece(shard, catalogue.places(shard.split, shard.indices()))
+        else:
+            files = (source / split.name / split.paths[index] for index in shard.indices())
+            yield _Piece(shard, [(os.fsencode(file), 0, -1) for file in files])
+
+
+def _refuse_dest(sources: Sequence[Path], dest: Path, tree: bool) -> None:
+    """Raise FourminError where `dest` holds something else, or sources are shards of fourmin."""
+    for source in sources:
+        if (source / INDEX_NAME).exists():
+            raise FourminError(
+                f"{source} holds shards of fourmin",
+                "they are made already",
+                f"check them with: fourmin data check {source}; use them with --data-dir {source}",
+            )
+    going_on = (dest / WORK_NAME).is_dir() and not dest.samefile(sources[0])
+    if any((dest / name).exists() for name in SPLITS) and not (tree and going_on):
         raise FourminError(f"{dest} holds a tree of images", next_step="name another folder")
-    _plan.cache_clear()
-    manifest, shards = _plan(source, shard_bytes)
-    ensure_writable_folder(dest, "folder of the shards")
-    _refuse_others(dest, shards)
-    if not all((dest / shard.name).exists() for shard in shards):
-        (dest / INDEX_NAME).unlink(missing_ok=True)
-    for left_over in dest.glob(".*.tar.*"):
-        left_over.unlink()
-    images, done, kept = sum(len(manifest.split(name)) for name in SPLITS), 0, 0
-    place = _Place(source, dest, shard_bytes)
-    workers = min(len(shards), workers or len(os.sched_getaffinity(0)))
-    purpose = f"writing the shards of {source}"
-    for number, was_there in spread(_take_on, place, range(len(shards)), workers, purpose):
-        done += shards[number].samples
-        kept += was_there
-        if progress is not None:
-            progress(done, images)
-    with _writing(dest):
-        write_durably(dest / MANIFEST_NAME, (source / MANIFEST_NAME).read_bytes())
-        write_index(dest, manifest, shards)
-    total = sum(shard.bytes for shard in shards)
-    return PreparedData(dest, images, total, time.monotonic() - started, len(shards), kept)
+    if tree and holds_shards(dest):
+        raise FourminError(f"{dest} holds shards", next_step="name another folder")
 
 
 def prepare_fashion_mnist(
@@ -123,9 +235,11 @@ def prepare_fashion_mnist(
         raise FourminError(
             f"{dest} is not empty", "a dataset is written whole", "name a folder that is not there"
         )
-    with _writing(dest):
+    try:
         dest.parent.mkdir(parents=True, exist_ok=True)
         replace_folder(dest, lambda folder: write_tree(source, folder, progress))
+    except OSError as error:
+        raise _cannot_write(dest, error) from error
     manifest = Manifest.load(dest / MANIFEST_NAME)
     splits = [manifest.split(name) for name in SPLITS]
     total = sum(sum(split.sizes) for split in splits)
@@ -133,10 +247,9 @@ def prepare_fashion_mnist(
 
 
 @cache
-def _plan(source: Path, shard_bytes: int) -> tuple[Manifest, list[Shard]]:
-    """Manifest and shards of a tree; made once in each process."""
-    manifest = Manifest.load(source / MANIFEST_NAME)
-    return manifest, lay_out(manifest, shard_bytes)
+def _manifest(image: Path, changed: int) -> Manifest:
+    """The manifest of all pieces; mapped once in each process."""
+    return map_manifest(image)
 
 
 def _refuse_others(dest: Path, shards: list[Shard]) -> None:
@@ -148,6 +261,10 @@ def _refuse_others(dest: Path, shards: list[Shard]) -> None:
             "it comes from another tree, or from another size of shards",
             "name an empty folder, or remove that file",
         )
+    if present != {shard.name for shard in shards}:
+        (dest / INDEX_NAME).unlink(missing_ok=True)
+    for left_over in dest.glob(".*.tar.*"):
+        left_over.unlink()
     needed = sum(shard.bytes for shard in shards if shard.name not in present)
     free = shutil.disk_usage(dest).free
     if needed > free:
@@ -158,18 +275,38 @@ def _refuse_others(dest: Path, shards: list[Shard]) -> None:
         )
 
 
-def _take_on(place: _Place, number: int) -> tuple[int, bool]:
-    """Have one shard there, finished; whether it was there already."""
-    manifest, shards = _plan(place.source, place.shard_bytes)
-    shard = shards[number]
-    split = manifest.split(shard.split)
+def _take_on(place: _Place, piece: _Piece) -> tuple[int, int]:
+    """Have a piece there, finished; its samples, and how many shards or files were there before."""
+    shard = piece.shard
+    split = _manifest(place.image, place.image.stat().st_mtime_ns).split(shard.split)
     path = place.dest / shard.name
-    if path.exists():
-        _verify(path, shard, split)
-        return number, True
-    with _writing(place.dest):
-        _write(place, shard, split)
-    return number, False
+    try:
+        if not shard.name:
+            return shard.samples, _write_files(place, piece, split)
+        if path.exists():
+            _verify(path, shard, split)
+            return shard.samples, 1
+        _write(place, piece, split)
+    except OSError as error:
+        raise _cannot_write(place.dest, error) from error
+    return shard.samples, 0
+
+
+def _write_files(place: _Place, piece: _Piece, split: Split) -> int:
+    """Write a few images of a tree; how many of them were there already."""
+    kept = 0
+    for index, where in zip(piece.shard.indices(), piece.places, strict=True):
+        path = place.dest / split.name / split.paths[index]
+        if path.exists():
+            if hashlib.sha256(path.read_bytes()).hexdigest() != split.sha256(index):
+                raise _not_ours(path, "it has another SHA-256")
+            kept += 1
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.parent / f".{path.name}.part"
+        temporary.write_bytes(_read_image(where, split, index, place.again))
+        os.replace(temporary, path)
+    return kept
 
 
 def _verify(path: Path, shard: Shard, split: Split) -> None:
@@ -179,20 +316,27 @@ def _verify(path: Path, shard: Shard, split: Split) -> None:
             if sample.fault:
                 raise FourminError(sample_name(shard, split, sample.number), sample.fault)
     except FourminError as error:
-        raise FourminError(
-            f"{path} is not what would be written there",
-            ": ".join(filter(None, (error.what, error.why))),
-            "remove it, and it is written again; or name an empty folder",
-        ) from error
+        raise _not_ours(path, ": ".join(filter(None, (error.what, error.why)))) from error
+    except OSError as error:
+        raise FourminError(f"cannot read {path}", error.strerror or str(error)) from error
 
 
-def _write(place: _Place, shard: Shard, split: Split) -> None:
+def _not_ours(path: Path, why: str) -> FourminError:
+    return FourminError(
+        f"{path} is not what would be written there",
+        why,
+        "remove it, and it is written again; or name an empty folder",
+    )
+
+
+def _write(place: _Place, piece: _Piece, split: Split) -> None:
+    shard = piece.shard
     descriptor, name = tempfile.mkstemp(prefix=f".{shard.name}.", dir=place.dest)
     temporary = Path(name)
     try:
         with open(descriptor, "wb") as file:
-            for index in shard.indices():
-                data = _read_image(place.source, split, index)
+            for index, where in zip(shard.indices(), piece.places, strict=True):
+                data = _read_image(where, split, index, place.again)
                 file.write(before_image(split, index) + data + bytes(padded(len(data)) - len(data)))
             file.write(END)
             file.flush()
@@ -211,20 +355,28 @@ def _umask() -> int:
     return mask
 
 
-def _read_image(source: Path, split: Split, index: int) -> bytes:
-    path = source / split.name / split.paths[index]
-    step = f"check the tree with: {command('data', 'check', source)}"
-    with told(f"cannot read the image {path}", step):
-        data = path.read_bytes()
+def _read_image(where: tuple[bytes, int, int], split: Split, index: int, again: str) -> bytes:
+    file, at, size = where
+    shown = os.fsdecode(file) if at == 0 else f"{split.name}/{split.paths[index]}"
+    shown = printable(shown if at == 0 else f"{shown} in {os.fsdecode(file)}")
+    try:
+        with open(file, "rb") as opened:
+            opened.seek(at)
+            data = opened.read(size)
+    except OSError as error:
+        raise FourminError(
+            f"cannot read the image {shown}", error.strerror or str(error), again
+        ) from error
     if hashlib.sha256(data).hexdigest() != split.sha256(index):
         raise FourminError(
-            f"the image {path} has changed",
-            "the manifest lists another SHA-256",
-            f"check the tree again with: {command('data', 'check', source)}",
+            f"the image {shown} has changed", "the manifest lists another SHA-256", again
         )
     return data
 
 
-def _writing(dest: Path) -> AbstractContextManager[None]:
-    step = "make room or name another folder; what is finished is kept"
-    return told(f"cannot write the images to {dest}", step)
+def _cannot_write(dest: Path, error: OSError) -> FourminError:
+    return FourminError(
+        f"cannot write the images to {dest}",
+        error.strerror or str(error),
+        "make room or name another folder; what is finished is kept",
+    )

@@ -99,7 +99,7 @@ def compare(job: Job, nodes: Sequence[NodeFacts]) -> None:
         ),
         (
             "other images than the campaign was registered with",
-            lambda n: n.facts["dataset"] not in (None, job.dataset),
+            lambda n: not job.dataset.items() <= (n.facts["dataset"] or job.dataset).items(),
             f"put back the images that {job.manifest} listed then",
         ),
         (

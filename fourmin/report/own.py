@@ -101,9 +101,12 @@ def campaign_result(campaign: CampaignView, verdict: Verdict, now_ms: int) -> Re
 def _dataset(plan: Plan, benchmark: Benchmark) -> str:
     """The benchmark's dataset; where the benchmark does not pin its bytes, with their digests."""
     said = benchmark.dataset
-    open_digests = [one for one in ("train_digest", "eval_digest") if said.get(one) is None]
-    name = str(said.get("name", ""))
-    return " ".join([name, *(plan.dataset[one][:12] for one in open_digests)])
+    open_splits = [
+        s for s in ("train", "eval") if not (said.get(f"{s}_pin") or said.get(f"{s}_digest"))
+    ]
+    here = plan.dataset
+    known = [here.get(f"{s}_pin") or here[f"{s}_digest"] for s in open_splits]
+    return " ".join([str(said.get("name", "")), *(one[:12] for one in known)])
 
 
 def _planned(plan: Plan, campaign: CampaignView, landed: Landing | None) -> Planned:

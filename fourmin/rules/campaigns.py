@@ -213,9 +213,9 @@ def dataset_of_the_others(campaigns: Sequence[CampaignView]) -> Iterator[Problem
     """Campaigns of one benchmark use one dataset, also where the benchmark does not fix it.
 
     What it checks
-        The digests of both splits in the plans of all campaigns that count and are checked
-        together. Where they differ each is named: which of them is right, no file says. A report
-        has a table for each.
+        The pins (of older campaigns the digests) of both splits in the plans of all campaigns that
+        count and are checked together. Where they differ each is named: which of them is right, no
+        file says. A report has a table for each.
     Why it is bad
         Times on different images do not compare.
     Example
@@ -225,12 +225,14 @@ def dataset_of_the_others(campaigns: Sequence[CampaignView]) -> Iterator[Problem
     """
     first: dict[tuple[str, ...], dict[str, CampaignView]] = {}
     counted = _counted(campaigns)
+    by = "pin" if all("train_pin" in plan.dataset for _, plan in counted) else "digest"
+    names = (f"train_{by}", f"eval_{by}")
     for campaign, plan in counted:
-        for name in ("train_digest", "eval_digest"):
+        for name in names:
             known = first.setdefault((plan.ruleset, plan.benchmark, name), {})
             known.setdefault(plan.dataset[name], campaign)
     for campaign, plan in counted:
-        for name in ("train_digest", "eval_digest"):
+        for name in names:
             known = first[plan.ruleset, plan.benchmark, name]
             other = next((one for value, one in known.items() if value != plan.dataset[name]), None)
             if other is not None:

@@ -15,15 +15,18 @@ from fourmin.rules.compare import same, short
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, RUN, Problem, rule
 from fourmin.ruleset import Benchmark
 
-_DESCRIBED = ("classes", "train_samples", "eval_samples", "train_digest", "eval_digest")
+_COUNTS = ("classes", "train_samples", "eval_samples")
+_SPLITS = ("train", "eval")
 
 
 def _not_the_benchmarks(
     campaign: CampaignView, plan: Plan, benchmark: Benchmark
 ) -> Iterator[Problem]:
     """What of a plan's dataset is not the benchmark's, as far as the benchmark states it."""
-    for name in _DESCRIBED:
-        here, expected = plan.dataset[name], benchmark.dataset.get(name)
+    # Names and order may be others where the images are pinned.
+    by = [f"{s}_{'pin' if benchmark.dataset.get(f'{s}_pin') else 'digest'}" for s in _SPLITS]
+    for name in (*_COUNTS, *by):
+        here, expected = plan.dataset.get(name), benchmark.dataset.get(name)
         if expected is not None and not same(here, expected):
             message = f"{name} is {short(here)}, the benchmark's is {short(expected)}"
             yield Problem(campaign.where("campaign.json"), message)
@@ -37,7 +40,8 @@ def benchmark_dataset(
 
     What it checks
         Classes, numbers of images and manifest digests of both splits in campaign.json against
-        the benchmark's. A manifest's digest covers the name and bytes of every file.
+        the benchmark's; where it has the splits' pins, these instead of the digests. A manifest's
+        digest covers the name and bytes of every file, its pin the class and bytes.
     Why it is bad
         On easier images, or on fewer, every machine is fast.
     Example
@@ -151,3 +155,25 @@ def order_samples(run: RunView, timeline: Timeline, order: Record) -> Iterator[P
     if not same(covered, sum(counts)):
         what = f"the digest covers {short(covered)} images of {sum(counts)}"
         yield Problem(run.log_path, what, order.line)
+
+
+@rule("DAT007", "data-not-pinned", NOTE, CAMPAIGN)
+def data_not_pinned(campaign: CampaignView, plan: Plan, benchmark: Benchmark) -> Iterator[Problem]:
+    """The ruleset does not say which images the benchmark's dataset has.
+
+    What it checks
+        Whether the benchmark states a digest or a pin of each split.
+    Why it is bad
+        Until maintainers have put the pin of the first merged result into the ruleset, nothing but
+        counts and the digests of other campaigns say that the images are the right ones.
+    Example
+        ImageNet, whose publisher states digests of archives, not of images.
+    How to put it right
+        Nothing needs to be done by a submitter. A maintainer copies `train_pin` and `eval_pin` from
+        the first campaign.json into the benchmark.
+    """
+    said = benchmark.dataset
+    if not plan.practice and not all(
+        said.get(f"{s}_pin") or said.get(f"{s}_digest") for s in _SPLITS
+    ):
+        yield Problem(campaign.where("campaign.json"), "the ruleset does not pin its data")

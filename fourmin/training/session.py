@@ -104,7 +104,7 @@ def _prepare(job: Job, place: WorkerPlace, control: ControlClient) -> Assembly:
 def _read_manifest(job: Job, place: WorkerPlace) -> Manifest:
     """What the node has left for its workers, each of which checks a part of its digests."""
     manifest = map_manifest(job.manifest_image, place.local_rank, place.ranks_per_node)
-    if manifest.facts() != job.dataset:
+    if not manifest.fits(job.dataset):
         raise FourminError(
             "the manifest does not list the images of this campaign",
             "it has other digests than campaign.json",

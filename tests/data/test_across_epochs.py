@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loader_cases import make_loader
 
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
-from fourmin.datasets.prepare import prepare_shards
+from fourmin.datasets.prepare import prepare
 from fourmin.training.data import loader as loader_module
 from fourmin.training.data.loader import READ_AHEAD
 from fourmin.training.data.order import OrderDigest, digest_of_order, epoch_permutation
@@ -28,7 +28,7 @@ EPOCH = 4
 @pytest.fixture(scope="module")
 def folders(photo_tree, tmp_path_factory) -> dict[str, Path]:
     shards = tmp_path_factory.mktemp("shards")
-    prepare_shards(photo_tree[0], shards, shard_bytes=40_000, workers=1)
+    prepare([photo_tree[0]], shards, shard_bytes=40_000, workers=1)
     return {"tree": photo_tree[0], "shards": shards}
 
 

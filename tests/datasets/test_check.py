@@ -19,7 +19,7 @@ from fourmin.base.errors import FourminError
 from fourmin.cli.data_command import app
 from fourmin.datasets.check import check_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
-from fourmin.datasets.report import compare_with_benchmark
+from fourmin.datasets.report import Known, compare_with_benchmark
 
 
 def image_bytes(seed: int, kind: str = "JPEG", mode: str = "RGB", **options) -> bytes:
@@ -180,7 +180,8 @@ def test_a_file_in_both_splits_unless_the_benchmark_lists_it(tree):
     data = (tree / "train/ant/0.JPEG").read_bytes()
     (tree / "val/ant/1.JPEG").write_bytes(data)
     assert only_problem(tree) == ("val/ant/1.JPEG", "has the same content as train/ant/0.JPEG")
-    listed = check_tree(tree, workers=1, allowed_in_both=[hashlib.sha256(data).hexdigest()])
+    known = Known({"in_both_splits": [hashlib.sha256(data).hexdigest()]})
+    listed = check_tree(tree, workers=1, known=known)
     assert listed.ok
     assert [note.count for note in listed.notes.values()] == [1]
 

@@ -153,10 +153,10 @@ def test_an_image_of_another_manifest_has_other_facts(written, tmp_path):
         lambda data: data[: len(data) // 2],
         lambda data: b"[]\n" + data,
         lambda data: b"{}\n",
-        lambda data: data.replace(b'"version": 1', b'"version": 2'),
+        lambda data: data.replace(b'"version": 2', b'"version": 1'),
         lambda data: data.replace(b'"little"', b'"middle"'),
         lambda data: data.replace(b"[[", b"[5,["),
-        lambda data: json.dumps({"version": 1, "byteorder": sys.byteorder}).encode() + b"\n",
+        lambda data: json.dumps({"version": 2, "byteorder": sys.byteorder}).encode() + b"\n",
     ],
 )
 def test_what_is_no_image_is_refused(written, tmp_path, change):

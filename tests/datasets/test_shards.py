@@ -24,7 +24,7 @@ from fourmin.cli.data_command import app
 from fourmin.datasets.check import check_tree
 from fourmin.datasets.check_shards import check_shards
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
-from fourmin.datasets.prepare import prepare_shards
+from fourmin.datasets.prepare import prepare
 from fourmin.datasets.shards import INDEX_NAME, ShardIndex, lay_out, member_header
 
 SHARD = 40_000
@@ -52,7 +52,7 @@ def tree(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def pristine(tree, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("shards") / "s"
-    prepare_shards(tree, folder, shard_bytes=SHARD, workers=1)
+    prepare([tree], folder, shard_bytes=SHARD, workers=1)
     return folder
 
 
@@ -156,7 +156,7 @@ def test_the_manifest_and_its_digests_are_the_trees(tree, pristine):
 
 
 def test_processes_write_the_bytes_that_one_process_writes(tree, pristine, tmp_path):
-    done = prepare_shards(tree, tmp_path / "again", shard_bytes=SHARD, workers=2)
+    done = prepare([tree], tmp_path / "again", shard_bytes=SHARD, workers=2)
     assert contents(tmp_path / "again") == contents(pristine)
     assert (done.shards, done.kept, done.images) == (len(names_of(pristine)), 0, 75)
 
@@ -175,7 +175,7 @@ def test_finished_shards_are_verified_and_kept(tree, shards):
     (shards / gone).unlink()
     (shards / f".{gone}.abcdef").write_bytes(b"half")
     before = {name: (shards / name).stat().st_ino for name in names_of(shards)}
-    done = prepare_shards(tree, shards, shard_bytes=SHARD, workers=1)
+    done = prepare([tree], shards, shard_bytes=SHARD, workers=1)
     assert done.kept == done.shards - 1
     assert all((shards / name).stat().st_ino == inode for name, inode in before.items())
     assert sorted(contents(shards)) == sorted([*before, gone, INDEX_NAME, MANIFEST_NAME])
@@ -187,7 +187,7 @@ def test_a_finished_shard_that_changed_is_not_kept_nor_overwritten(tree, shards)
     data[-3000] ^= 1
     victim.write_bytes(data)
     with pytest.raises(FourminError, match="not what would be written") as caught:
-        prepare_shards(tree, shards, shard_bytes=SHARD, workers=1)
+        prepare([tree], shards, shard_bytes=SHARD, workers=1)
     assert str(victim) in caught.value.what
     assert "sample 0000000" in caught.value.why
     assert victim.read_bytes() == data
@@ -195,7 +195,7 @@ def test_a_finished_shard_that_changed_is_not_kept_nor_overwritten(tree, shards)
 
 def test_shards_of_another_size_are_refused(tree, shards):
     with pytest.raises(FourminError, match="not a shard of this tree"):
-        prepare_shards(tree, shards, shard_bytes=10 * SHARD, workers=1)
+        prepare([tree], shards, shard_bytes=10 * SHARD, workers=1)
 
 
 def test_an_image_that_changed_since_the_check_is_named(tree, tmp_path):
@@ -206,16 +206,16 @@ def test_an_image_that_changed_since_the_check_is_named(tree, tmp_path):
     data[-100] ^= 1
     victim.write_bytes(data)
     with pytest.raises(FourminError, match="has changed") as caught:
-        prepare_shards(copy, tmp_path / "shards", shard_bytes=SHARD, workers=2)
+        prepare([copy], tmp_path / "shards", shard_bytes=SHARD, workers=2)
     assert str(victim) in caught.value.what
     assert not (tmp_path / "shards" / INDEX_NAME).exists()
 
 
 def test_shards_are_made_from_a_tree_and_beside_it(tree, shards, tmp_path):
     with pytest.raises(FourminError, match="holds shards"):
-        prepare_shards(shards, tmp_path / "other")
+        prepare([shards], tmp_path / "other")
     with pytest.raises(FourminError, match="holds a tree"):
-        prepare_shards(tree, tree)
+        prepare([tree], tree)
     assert not list(tree.glob("*.tar"))
 
 
@@ -228,20 +228,20 @@ def test_shards_of_which_one_is_gone_are_not_finished_until_it_is_back(tree, sha
     with monkeypatch.context() as patch:
         patch.setattr("fourmin.datasets.prepare.sync_folder", broken)
         with pytest.raises(FourminError, match="No space left"):
-            prepare_shards(tree, shards, shard_bytes=SHARD, workers=1)
+            prepare([tree], shards, shard_bytes=SHARD, workers=1)
     with pytest.raises(FourminError, match="not finished"):
         check_shards(shards)
 
 
-def test_a_tree_without_a_manifest_is_told_how_to_get_one(tmp_path):
-    with pytest.raises(FourminError, match="fourmin data check"):
-        prepare_shards(tmp_path, tmp_path / "shards")
+def test_an_empty_folder_is_told_what_is_missing(tmp_path):
+    with pytest.raises(FourminError, match=r"ILSVRC2012_img_train\.tar"):
+        prepare([tmp_path], tmp_path / "shards")
 
 
 def test_a_full_disk_is_noticed_before_writing(tree, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1))
     with pytest.raises(FourminError, match="no room"):
-        prepare_shards(tree, tmp_path / "shards", workers=1)
+        prepare([tree], tmp_path / "shards", workers=1)
     assert names_of(tmp_path / "shards") == []
 
 
@@ -253,7 +253,7 @@ def test_prepare_goes_on_after_a_kill(tree, pristine, tmp_path):
         "import time; write = p._write\n"
         "def slow(*a): write(*a); time.sleep(0.5)\n"
         "p._write = slow\n"
-        f"p.prepare_shards(Path(sys.argv[1]), Path(sys.argv[2]), shard_bytes={SHARD}, workers=1)"
+        f"p.prepare([Path(sys.argv[1])], Path(sys.argv[2]), shard_bytes={SHARD}, workers=1)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, tree, dest])
     deadline = time.monotonic() + 60
@@ -266,7 +266,7 @@ def test_prepare_goes_on_after_a_kill(tree, pristine, tmp_path):
     with pytest.raises(FourminError, match="not finished") as caught:
         check_shards(dest)
     assert f"fourmin data prepare SOURCE {dest}" in caught.value.next_step
-    done = prepare_shards(tree, dest, shard_bytes=SHARD, workers=1)
+    done = prepare([tree], dest, shard_bytes=SHARD, workers=1)
     assert done.kept == len(finished)
     assert contents(dest) == contents(pristine)
 

@@ -12,7 +12,7 @@ from fourmin.base.errors import FourminError
 from fourmin.datasets.check import check_tree
 from fourmin.datasets.check_shards import check_shards
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
-from fourmin.datasets.prepare import prepare_shards
+from fourmin.datasets.prepare import prepare
 from fourmin.datasets.staging import copy_dataset, left_behind, require_room, staged_folder
 
 
@@ -42,7 +42,7 @@ def test_a_copied_tree_is_clean_and_has_nothing_else(tree, tmp_path):
 
 
 def test_copied_shards_pass_their_check(tree, tmp_path):
-    prepare_shards(tree, tmp_path / "shards", workers=1, shard_bytes=30_000)
+    prepare([tree], tmp_path / "shards", workers=1, shard_bytes=30_000)
     copy_dataset(tmp_path / "shards", listed(tree), tmp_path / "s", threads=2)
     assert files(tmp_path / "s") == files(tmp_path / "shards")
     assert check_shards(tmp_path / "s", workers=1).ok
