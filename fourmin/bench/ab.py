@@ -233,8 +233,11 @@ def _of_data(row: Any) -> float | None:
 
 KINDS: Mapping[str, tuple[Measured, tuple[str, ...]]] = {
     "run": (_run, (TIME, RATE, EPOCHS)),
-    # Only the step of a run, which is the eager one without a GPU.
-    "step": (_benchmark("step", "--peers", "fast", key="results", per=_of_step), (RATE,)),
+    # Only the step of a run, which is the eager one without a GPU. To start takes as long as 100.
+    "step": (
+        _benchmark("step", "--peers", "fast", "--repeats", "100", key="results", per=_of_step),
+        (RATE,),
+    ),
     "data": (_benchmark("data", key="results", per=_of_data), (RATE,)),
     "allreduce": (
         _benchmark("allreduce", key="rows", per=lambda row: row["milliseconds"]),
