@@ -20,16 +20,18 @@ from typing import Any
 from fourmin.base.errors import FourminError, list_names
 from fourmin.base.processes import Scratch
 from fourmin.launch.agent import Forge, agent_arguments
-from fourmin.recipe.allreduces import NAMES
+from fourmin.recipe.allreduces import ALL_REDUCES, NAMES
 from fourmin.recipe.topology import check_group_size
 from fourmin.report.charts.lines import log_chart
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version
 
 LEAST_SIZE = 1 << 10
+ALONE = tuple(name for name, entry in ALL_REDUCES.items() if not entry.table)
+"""Those that sum, and do not choose another."""
 _KNOWN = {"device": ("auto", "cpu", "cuda"), "dtype": ("float32", "float16", "bfloat16")}
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
-_MEMORY_FACTOR = 2.5
+_MEMORY_FACTOR = 3.5
 """Bytes that a worker needs for each byte of the largest tensor: buffers, and the backend's."""
 
 
@@ -45,6 +47,9 @@ class Options:
     group_size: int = 0
     device: str = "auto"
     dtype: str = "float32"
+    min_size: int = LEAST_SIZE
+    algorithm: str = ""
+    """The only one that is measured, in and out of place, as nccl-tests do; "": all, and tables."""
 
 
 def parse_size(text: str) -> int:
@@ -63,14 +68,16 @@ def format_size(nbytes: int) -> str:
     return f"{nbytes} B"
 
 
-def sizes(max_size: int, factor: int) -> tuple[int, ...]:
-    """1 KiB, then `factor` times as much each, up to `max_size`. Raises FourminError."""
+def sizes(max_size: int, factor: int, least: int = LEAST_SIZE) -> tuple[int, ...]:
+    """`least`, then `factor` times as much each, up to `max_size`. Raises FourminError."""
     if factor < 2:
         raise FourminError(f"--factor {factor} does not grow", next_step="2 or more")
-    if max_size < LEAST_SIZE:
-        raise FourminError(f"--max-size {max_size} is below the smallest size, {LEAST_SIZE} bytes")
+    if not 8 <= least <= max_size:
+        raise FourminError(
+            f"--max-size {max_size} is below the smallest size, {max(8, least)} bytes"
+        )
     found = []
-    size = LEAST_SIZE
+    size = least
     while size <= max_size:
         found.append(size)
         size *= factor
@@ -114,7 +121,7 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
         "time of the slowest rank, bandwidths in GB/s",
         "",
         f"{'size':>9}  {'algorithm':<{wide}} {'median ms':>11} {'least':>10} {'most':>10}"
-        f" {'algorithm':>10} {'bus':>8}  sum",
+        f" {'CV':>6} {'p99':>9} {'algorithm':>10} {'bus':>8}  sum",
     ]
     slower_first = sorted(
         result["rows"], key=lambda row: (row["milliseconds"], row["algorithm"]), reverse=True
@@ -127,8 +134,10 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
         star = "*" if fastest[row["bytes"]] == row["algorithm"] else ""
         lines.append(
             f"{size:>9}  {row['algorithm'] + star:<{wide}} {row['milliseconds']:>11.3f}"
-            f" {row['least']:>10.3f} {row['most']:>10.3f} {row['algorithm_bandwidth']:>10.3f}"
-            f" {row['bus_bandwidth']:>8.3f}  {'ok' if row['correct'] else 'WRONG'}"
+            f" {row['least']:>10.3f} {row['most']:>10.3f}"
+            f" {_or_none(row.get('cv'), '.1%'):>6} {_or_none(row.get('p99'), '.3f'):>9}"
+            f" {row['algorithm_bandwidth']:>10.3f} {row['bus_bandwidth']:>8.3f}"
+            f"  {'ok' if row['correct'] else 'WRONG'}"
         )
     return [
         *lines,
@@ -137,6 +146,10 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
         f"hybrid: {result['hybrid_large']} from "
         f"{result['hybrid_thresholds'][result['hybrid_large']]} bytes on",
     ]
+
+
+def _or_none(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
 
 
 def chart(result: Mapping[str, Any]) -> str:
@@ -173,8 +186,10 @@ def _plan(options: Options) -> tuple[dict[str, Any], int]:
     check_group_size(options.group_size, workers, workers)
     if options.iterations < 1:
         raise FourminError(f"--iterations {options.iterations}: at least 1 is needed")
-    measured = sizes(options.max_size, options.factor)
-    same = ("group_size", "dtype", "iterations", "seconds")
+    if options.algorithm not in ("", *ALONE):
+        raise FourminError(f"no --algorithm {options.algorithm}", "", f"known: {list_names(ALONE)}")
+    measured = sizes(options.max_size, options.factor, options.min_size)
+    same = ("group_size", "dtype", "iterations", "seconds", "algorithm")
     plan = {name: getattr(options, name) for name in same} | {"sizes": measured, "device": device}
     if device == "cpu":
         _check_memory(measured[-1], workers)

@@ -171,6 +171,17 @@ def allreduce(
     ] = 0,
     device: Device = "auto",
     dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
+    output_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="table|nccl-tests",
+            help="nccl-tests: the columns of all_reduce_perf, from 8 bytes, of one algorithm.",
+        ),
+    ] = "table",
+    algorithm: Annotated[
+        str, typer.Option(metavar="NAME", help="The one that --format nccl-tests measures.")
+    ] = "native",
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write JSON, for `fourmin run --tuning FILE`."),
@@ -187,8 +198,16 @@ def allreduce(
     """
     from fourmin.base.files import json_bytes, require_writable_file, write_output
     from fourmin.bench import allreduce as bench
+    from fourmin.bench.nccl_tests import nccl_tests_lines
     from fourmin.cli.output import stdout
 
+    if output_format not in ("table", "nccl-tests"):
+        raise FourminError(f"no --format {output_format}", next_step="table or nccl-tests")
+    alone = output_format == "nccl-tests"
+    if alone and (output is not None or chart is not None):
+        raise FourminError(
+            "--format nccl-tests measures one algorithm, which makes no table of tuned"
+        )
     if output is not None and chart is None:
         chart = output.with_suffix(".svg")
     written = [path for path in (output, chart) if path is not None]
@@ -196,15 +215,55 @@ def allreduce(
         require_writable_file(path, "measurement")
     size = bench.parse_size(max_size)
     result = bench.measure(
-        bench.Options(size, factor, iterations, seconds, procs, group_size, device, dtype)
-    )
+        bench.Options(
+            size, factor, iterations, seconds, procs, group_size, device, dtype,
+            *((8, algorithm) if alone else ()),
+        )
+    )  # fmt: skip
     if output is not None:
         write_output(output, json_bytes(result))
     if chart is not None:
         write_output(chart, bench.chart(result).encode())
-    lines = [*bench.table_lines(result), *(f"written: {path}" for path in written)]
+    lines = nccl_tests_lines(result) if alone else bench.table_lines(result)
+    lines = [*lines, *(f"written: {path}" for path in written)]
     for line in [json.dumps(result)] if as_json else lines:
         stdout().print(line)
+
+
+@app.command()
+def ab(
+    a: Annotated[str, typer.Option(metavar="OPTIONS", help="A's options, in one argument.")] = "",
+    b: Annotated[str, typer.Option(metavar="OPTIONS", help="B's options, likewise.")] = "",
+    what: Annotated[
+        str, typer.Option(help="run (practice), or the benchmark step, data or allreduce.")
+    ] = "run",
+    python: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="Interpreter of both; given twice, A's and then B's."),
+    ] = None,
+    margin: Annotated[
+        float, typer.Option(min=0.01, metavar="PERCENT", help="What may count as equal.")
+    ] = 5.0,
+    minutes: Annotated[float, typer.Option(min=0, help="Start no pair after so long.")] = 60.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, with every measurement.")
+    ] = False,
+) -> None:
+    """Measure two environments, presets or settings in turns: is B slower, faster, or equivalent?
+
+    At least 10 pairs, until the intervals are narrow enough for the margin, or to the limit. Each
+    quantity is judged for itself: of runs, time to the target, steady rate and epochs.
+
+    fourmin bench ab --a "--preset digits" --b "--preset digits --set lars_epsilon=1e-9"
+    """
+    from fourmin.bench import ab as bench
+    from fourmin.cli.output import stderr
+
+    say = stderr().print if sys.stderr.isatty() else lambda _line: None
+    found, judged = bench.measure(what, (a, b), python or (), margin / 100, minutes, say)
+    sys.stdout.write(
+        json.dumps(found, indent=2) + "\n" if as_json else bench.to_text(found, judged)
+    )
 
 
 def _measure(name: str, as_json: bool, **options: Any) -> None:

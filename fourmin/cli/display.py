@@ -32,6 +32,7 @@ from fourmin.campaign.standing import RunUnderWay, Standing
 from fourmin.cli.output import stderr, stdout
 from fourmin.ledger.campaign import SUMMARY_FILE
 from fourmin.log import keys
+from fourmin.results.power import smallest_detectable
 from fourmin.results.run_result import CONVERGED, RunFacts
 
 LONGEST_LINE = 2000
@@ -245,6 +246,8 @@ def _result(closed: CampaignClosed) -> str:
     if summary["ci95"]:
         low, high = (60 * bound for bound in summary["ci95"])
         low_high = f", 95% interval {low:.2f} to {high:.2f} s"
+        share = smallest_detectable([run["minutes"] for run in summary["runs"]])
+        low_high += "" if share is None else f", tells differences from {share:.0%}"
     spread = f", CV {summary['cv']:.1%}" if summary["cv"] is not None else ""
     kind = "practice, which never counts" if practice else "benchmark result"
     return (

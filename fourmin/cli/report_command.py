@@ -35,13 +35,19 @@ def report(
         ),
     ] = None,
     slower: Annotated[
-        float | None,
+        str | None,
         typer.Option(
             "--fail-if-slower",
-            metavar="P",
-            min=0,
-            help="With --compare: exit with 1 where B takes more than P percent longer than A, and "
-            "the runs show that it is not by chance.",
+            metavar="P%",
+            help="With --compare: exit with 1 where the runs show that B is more than P% slower "
+            "than A, or misses the target as A did not; formats github and junit, too.",
+        ),
+    ] = None,
+    of: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="time|rate|epochs",
+            help="What --fail-if-slower judges; may be repeated. Default: rate and epochs.",
         ),
     ] = None,
     beside: Annotated[
@@ -63,14 +69,17 @@ def report(
     from fourmin.base.files import require_writable_file, write_output
     from fourmin.report import (
         CHART_FORMATS,
+        GATE_FORMATS,
         load_chart_renderer,
         load_pair_renderer,
         load_renderer,
     )
     from fourmin.report.collect import collect, collect_all
+    from fourmin.report.gate import Asked
     from fourmin.report.model import PUBLISHED, Comparison
+    from fourmin.report.pair_wording import gate_verdict
     from fourmin.report.prices import load_prices
-    from fourmin.report.side_by_side import is_slower, put_side_by_side
+    from fourmin.report.side_by_side import put_side_by_side
     from fourmin.ruleset import CURRENT
 
     for name in beside or ():
@@ -83,19 +92,21 @@ def report(
     if output is not None:
         require_writable_file(output, "report")
     usual = [folder for folder in (Path("submissions"), Path("results")) if folder.is_dir()]
+    compared = None
+    if slower is None and (of or output_format in GATE_FORMATS):
+        raise FourminError("--of and --format github or junit need --fail-if-slower")
     if pair is not None:
         if chart is not None:
             raise FourminError("--compare has no charts", next_step="leave out --chart")
+        asked = None if slower is None else Asked.parse(slower, of or ())
         render_pair = load_pair_renderer(output_format)
         named = [Path(name) for name in pair if Path(name).exists()]
         # Where both are paths nothing else needs to be read; a name is looked for in the others.
         places = [*named, *(() if len(named) == len(pair) else paths or usual)]
         found = collect_all(places, published=bool(beside), prices=prices)
-        compared = put_side_by_side(CURRENT, found, *pair)
-        failed = slower is not None and is_slower(compared, slower)
+        compared = put_side_by_side(CURRENT, found, *pair, asked)
         content: str | bytes = render_pair(compared)
     else:
-        failed = False
         if slower is not None:
             raise FourminError(
                 "--fail-if-slower needs --compare", next_step="name the two results: --compare A B"
@@ -120,6 +131,6 @@ def report(
         raise FourminError("a terminal shows no pictures", next_step="name a file with --output")
     else:
         sys.stdout.buffer.write(content)
-    if failed:
-        sys.stderr.write(f"B takes more than {slower:g}% longer than A\n")
+    if compared is not None and compared.gate is not None and compared.gate.failed:
+        sys.stderr.write(f"{gate_verdict(compared.gate)}\n")
         raise typer.Exit(1)

@@ -159,6 +159,8 @@ ALL_REDUCES = {
 """By name; those that sum come first, so that a measurement has what the others choose among."""
 
 NAMES = tuple(ALL_REDUCES)
+OUT_OF_PLACE = "out-of-place"
+"""What a measurement calls an algorithm whose sum lands in another tensor."""
 CANDIDATES = tuple(e.name for e in ALL_REDUCES.values() if e.tabled and not e.table)
 """What a tuning table may name."""
 

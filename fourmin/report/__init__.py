@@ -24,9 +24,13 @@ _RENDERERS = {
     "csv": "fourmin.report.csv_format",
     "json": "fourmin.report.json_format",
     "html": "fourmin.report.page",
+    "github": "fourmin.report.github",
+    "junit": "fourmin.report.junit",
 }
 
-FORMATS = tuple(_RENDERERS)
+GATE_FORMATS = ("github", "junit")
+"""Those of two results with a gate only."""
+FORMATS = tuple(name for name in _RENDERERS if name not in GATE_FORMATS)
 CHART_FORMATS = ("svg", "png")
 """Formats of a chart alone, which `load_chart_renderer` knows."""
 
@@ -64,7 +68,7 @@ def load_pair_renderer(name: str) -> PairRenderer:
     if not hasattr(module, "render_pair"):
         raise FourminError(
             f"two results cannot be compared as {name}",
-            next_step="with --compare, take --format table, markdown, csv or json",
+            next_step="with --compare, take --format table, markdown, csv, json, github or junit",
         )
     render: PairRenderer = module.render_pair
     return render
@@ -72,6 +76,6 @@ def load_pair_renderer(name: str) -> PairRenderer:
 
 def _module(name: str) -> ModuleType:
     if name not in _RENDERERS:
-        known = list_names((*FORMATS, *CHART_FORMATS))
+        known = list_names((*_RENDERERS, *CHART_FORMATS))
         raise FourminError(f"no report format {name!r}", next_step=f"known: {known}")
     return importlib.import_module(_RENDERERS[name])

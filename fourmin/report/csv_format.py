@@ -9,6 +9,7 @@ from typing import Any
 
 from fourmin.base.text import printable
 from fourmin.report.model import Comparison, Result
+from fourmin.report.pair_wording import gate_lines
 from fourmin.report.side_by_side import SideBySide
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
@@ -38,6 +39,9 @@ def render_pair(pair: SideBySide) -> str:
         for name, value in {**concluded, **(concluded.get("welch") or {})}.items()
         if not isinstance(value, (dict, list)) and value is not None
     ]
+    if pair.gate is not None:
+        rows += [{"area": "gate", "name": "failed", "a": pair.gate.failed}]
+        rows += [{"area": "gate", "name": said, "a": how} for how, said in gate_lines(pair.gate)]
     rows += [{"area": d.area, "name": d.name, "a": d.a, "b": d.b} for d in pair.differences]
     return _text(("area", "name", "a", "b"), rows)
 
@@ -52,7 +56,8 @@ _FIELDS = (
     "clock", "round", "citation", "run_minutes", "run_statuses", "status", "unchecked", "evidence",
     "rank", "ranked", "scaled", "nodes", "batches", "campaigns_at_batch", "failed_campaigns",
     "pending_campaigns", "known_campaigns", "shown_campaigns", "practice_campaigns",
-    "attempts_before_start", "fails", "steady_share", "started_in_seconds",
+    "attempts_before_start", "fails", "steady_share", "started_in_seconds", "typical_minutes",
+    "smallest_detectable",
 )  # fmt: skip
 
 

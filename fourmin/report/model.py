@@ -17,9 +17,10 @@ from fourmin.ledger.registered import GONE
 from fourmin.report.prices import Price
 from fourmin.report.runs import Energy, ReportedRun
 from fourmin.results.clock_use import mean_rest, rest_to_json
+from fourmin.results.power import smallest_detectable
 from fourmin.results.rcp import Convergence
 from fourmin.results.scoring import counted
-from fourmin.results.statistics import known_mean, known_median, mean
+from fourmin.results.statistics import geometric_mean, known_mean, known_median, mean
 from fourmin.rules.verdict import FAILS_HERE, INVALID, NOT_JUDGED, UNCHECKED, VALID, Verdict
 
 PUBLISHED = "published"
@@ -246,6 +247,21 @@ class Result:
         return (own / self.chips) / (base.images_per_second / base.chips)
 
     @property
+    def all_minutes(self) -> list[float]:
+        """Minutes of all runs that the interval is of; empty without one."""
+        return [run.minutes for run in self.runs if run.minutes] if self.ci95 else []
+
+    @property
+    def typical_minutes(self) -> float | None:
+        """Geometric mean of all runs, which the interval is around; None without one."""
+        return geometric_mean(self.all_minutes) if self.all_minutes else None
+
+    @property
+    def smallest_detectable(self) -> float | None:
+        """The share by which another such result must differ to be told from this one."""
+        return smallest_detectable(self.all_minutes)
+
+    @property
     def energy(self) -> Energy | None:
         """Energy to train: the mean over the runs that the benchmark result is the mean of.
 
@@ -333,6 +349,7 @@ _KEYS = (
     "ranked", "batches", "campaigns_at_batch", "failed_campaigns", "pending_campaigns",
     "known_campaigns", "shown_campaigns", "practice_campaigns", "attempts_before_start",
     "fails", "steady_share", "rest_seconds", "started_in_seconds",
+    "typical_minutes", "smallest_detectable",
 )  # fmt: skip
 """A result's keys in JSON, most under the names that they have here."""
 

@@ -69,6 +69,14 @@ class ReportedRun:
         """Of the clock, at the steady rate: a fraction, None where the events do not give it."""
         return None if self.clock_use is None else self.clock_use.steady_share
 
+    @property
+    def steady_rate(self) -> float | None:
+        """Images/s of the steady epoch; None where the events do not give it."""
+        use, rate = self.clock_use, self.facts.images_per_second
+        if use is None or rate is None or not use.steady_epoch_seconds:
+            return None
+        return rate * use.mean_epoch_seconds / use.steady_epoch_seconds
+
     def to_json(self) -> dict[str, Any]:
         """As `fourmin report --format json` gives it."""
         names = ("status", "minutes", "epochs", "quality")
@@ -79,6 +87,7 @@ class ReportedRun:
             "minutes": self.minutes,
             "energy": self.energy and self.energy.to_json(),
             "steady_share": self.steady_share,
+            "steady_rate": self.steady_rate,
             "rest_seconds": self.clock_use and rest_to_json(self.clock_use.rest_seconds),
             "started_in_seconds": self.started_in_seconds,
         }

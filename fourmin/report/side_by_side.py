@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.report.gate import FEWEST_RUNS, Asked, Gate, judge, not_gated
 from fourmin.report.group import compare
 from fourmin.report.model import CLOSED, Result
 from fourmin.report.wording import NOT_SCALED, not_checked
+from fourmin.results.power import share_found
 from fourmin.results.statistics import Welch, mean, student_t_quantile, welch_test
 from fourmin.rules.verdict import FAILS_HERE, INVALID, UNCHECKED
 
 LEVEL = 0.05
 """Two results differ where a difference like theirs is less likely than this by chance."""
-FEWEST_RUNS = 3
 A_FASTER, B_FASTER = "a-faster", "b-faster"
 NO_DIFFERENCE = "no-difference-shown"
 NOT_ENOUGH = "not-enough-runs"
@@ -44,6 +45,12 @@ class Conclusion:
     typical_ci95: tuple[float, float] | None = None
     test: Welch | None = None
 
+    @property
+    def detectable(self) -> float | None:
+        """The share that the test would find nine times in ten; None without one."""
+        test = self.test
+        return None if test is None else share_found(test.error, test.degrees, LEVEL)
+
     def to_json(self) -> dict[str, Any]:
         interval = self.typical_ci95
         return {
@@ -51,6 +58,7 @@ class Conclusion:
             "ratio": self.ratio,
             "typical_ratio": self.typical,
             "typical_ratio_ci95": None if interval is None else list(interval),
+            "smallest_detectable": self.detectable,
             "welch": None
             if self.test is None
             else {"t": self.test.t, "degrees": self.test.degrees, "p": self.test.p},
@@ -78,6 +86,7 @@ class SideBySide:
     notes: tuple[str, ...]
     conclusion: Conclusion | None
     differences: tuple[Difference, ...]
+    gate: Gate | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -91,16 +100,22 @@ class SideBySide:
             "differences": [
                 {"area": d.area, "name": d.name, "a": d.a, "b": d.b} for d in self.differences
             ],
+            "gate": self.gate and self.gate.to_json(),
         }
 
 
-def put_side_by_side(ruleset: str, results: Iterable[Result], a: str, b: str) -> SideBySide:
+def put_side_by_side(
+    ruleset: str, results: Iterable[Result], a: str, b: str, asked: Asked | None = None
+) -> SideBySide:
     """The results that `a` and `b` name among `results`, of which none was chosen or left out yet.
 
-    Raises FourminError for a name that fits none of them, or several.
+    With a gate, each side is the first of its campaigns, and those that were added are in the gate
+    alone. Raises FourminError for a name that fits none of them, or several, and where a gate
+    cannot be judged.
     """
     found = list(results)
-    left, right = find(ruleset, found, a), find(ruleset, found, b)
+    sides = [find_all(found, name) if asked else [find(ruleset, found, name)] for name in (a, b)]
+    left, right = sides[0][0], sides[1][0]
     if left.identity == right.identity:
         raise FourminError(f"{a} and {b} are the same result", left.path, "name two")
     obstacles = tuple(_obstacles(left, right))
@@ -112,36 +127,53 @@ def put_side_by_side(ruleset: str, results: Iterable[Result], a: str, b: str) ->
         tuple(_notes(left, right)),
         None if obstacles else _concluded(left, right),
         tuple(_differences(left, right)),
+        None if asked is None else _gated(asked, obstacles, *sides),
     )
 
 
-def is_slower(pair: SideBySide, percent: float) -> bool:
-    """Whether B takes more than `percent` longer than A, and not by chance.
-
-    Raises FourminError where the runs of the two cannot say.
-    """
-    found = pair.conclusion
-    if found is None or found.ratio is None or found.outcome in (NOT_ENOUGH, NO_SPREAD):
-        why = "; ".join(pair.obstacles) if found is None else found.outcome.replace("-", " ")
+def _gated(asked: Asked, obstacles: Sequence[str], a: list[Result], b: list[Result]) -> Gate:
+    """Raises FourminError for sides that a gate must not compare."""
+    reasons = [*obstacles, *not_gated(a, b)]
+    if reasons:
         raise FourminError(
             "nothing says whether B is slower than A",
-            why,
-            "compare two results of one benchmark that are not invalid, each of several runs",
+            "\n".join(reasons),
+            "compare closed results of one benchmark and system that are not invalid",
         )
-    return found.outcome == A_FASTER and found.ratio > 1 + percent / 100
+    return judge(asked, a, b)
 
 
 def find(ruleset: str, results: Sequence[Result], name: str) -> Result:
     """The one result at a path or below it, or in a folder of that name.
 
-    Several campaigns of one group give its median campaign. Raises FourminError where there is
+    Several campaigns of one group give their median campaign. Raises FourminError where there is
     none, or more than one group.
     """
+    grouped = compare(ruleset, _fitting(results, name))
+    return _only(name, [*grouped.results, *grouped.pending, *grouped.practice])
+
+
+def find_all(results: Sequence[Result], name: str) -> list[Result]:
+    """The campaigns of one side of a gate, the oldest first: all have the same settings, system
+    and software. Raises FourminError where there is none, or not one kind.
+    """
+    kinds: dict[str, list[Result]] = {}
+    for result in _fitting(results, name):
+        same = (result.practice, result.configuration, result.hardware, result.software)
+        key = json.dumps([result.benchmark, result.system, *same], sort_keys=True, default=str)
+        kinds.setdefault(key, []).append(result)
+    _only(name, [side[0] for side in kinds.values()])
+    (side,) = kinds.values()
+    return sorted(side, key=lambda one: (one.ledger[0].time_ms if one.ledger else 0, one.path))
+
+
+def _fitting(results: Sequence[Result], name: str) -> list[Result]:
     path = name.rstrip("/")
     exact = [result for result in results if result.path == path]
-    fitting = exact or [result for result in results if _lies_at(result.path, path)]
-    grouped = compare(ruleset, fitting)
-    chosen = [*grouped.results, *grouped.pending, *grouped.practice]
+    return exact or [result for result in results if _lies_at(result.path, path)]
+
+
+def _only(name: str, chosen: Sequence[Result]) -> Result:
     if len(chosen) == 1:
         return chosen[0]
     if not chosen:

@@ -50,6 +50,11 @@ def interval(result: Result) -> str:
     return between(*result.ci95)
 
 
+def detectable(result: Result) -> str:
+    """The smallest difference to another result of as many runs that these can show."""
+    return number(result.smallest_detectable, ".1%")
+
+
 def between(low: float, high: float) -> str:
     """Two times in minutes, shortest first, with their unit."""
     if abs(high) < 1:

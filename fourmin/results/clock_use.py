@@ -30,6 +30,8 @@ class ClockUse:
 
     steady_share: float
     rest_seconds: Mapping[str, float]
+    steady_epoch_seconds: float = 0.0
+    mean_epoch_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,12 @@ def clock_use(timeline: Timeline) -> ClockUse | None:
     if abs(untold) > _MOST_UNTOLD * clock:
         return None
     rest[BETWEEN] += untold
-    return ClockUse(steady / clock, {name: ms / 1000 for name, ms in rest.items()})
+    return ClockUse(
+        steady / clock,
+        {name: ms / 1000 for name, ms in rest.items()},
+        lower_quartile(epochs) / 1000,
+        mean(epochs) / 1000,
+    )
 
 
 def rest_to_json(rest_seconds: Mapping[str, float]) -> dict[str, float] | None:

@@ -13,6 +13,11 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
+def geometric_mean(values: Sequence[float]) -> float:
+    """Of values that are all greater than 0."""
+    return math.exp(mean([math.log(value) for value in values]))
+
+
 def known_mean(values: Iterable[float | None]) -> float | None:
     """Mean of those that are known and finite; None where none is."""
     known = [value for value in values if value is not None and math.isfinite(value)]
@@ -135,8 +140,47 @@ def welch_test(left: Sequence[float], right: Sequence[float]) -> Welch | None:
         return None
     error = math.sqrt(a + b)
     t = (mean(left) - mean(right)) / error
-    degrees = (a + b) ** 2 / (a * a / (len(left) - 1) + b * b / (len(right) - 1))
+    degrees = satterthwaite([(a, len(left) - 1), (b, len(right) - 1)])
     return Welch(t, degrees, 2 * student_t_cdf(-abs(t), degrees), error)
+
+
+def signed_rank_interval(
+    values: Sequence[float], confidence: float
+) -> tuple[float, float, float] | None:
+    """Hodges and Lehmann's estimate of the centre of symmetric `values`, and its interval, which
+    inverts Wilcoxon's exact signed-rank test; None where they are too few for one.
+    """
+    rank = _signed_rank(len(values), (1 - confidence) / 2)
+    if rank == 0:
+        return None
+    walsh = sorted((a + b) / 2 for i, a in enumerate(values) for b in values[i:])
+    middle = len(walsh) // 2
+    return mean([walsh[middle], walsh[~middle]]), walsh[rank - 1], walsh[-rank]
+
+
+@cache
+def _signed_rank(count: int, tail: float) -> int:
+    """The most values w, from 0 on, of the rank sum that together are at most so likely."""
+    ways = [1]
+    for rank in range(1, count + 1):
+        padded = [*ways, *([0] * rank)]
+        ways = [a + b for a, b in zip(padded, [*([0] * rank), *ways], strict=True)]
+    left, number = tail * 2**count, 0
+    while number < len(ways) and ways[number] <= left:
+        left -= ways[number]
+        number += 1
+    return number
+
+
+def satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
+    """Degrees of freedom of a sum of estimated variances, each with its own (Welch-Satterthwaite).
+
+    All of them together where no variance is above 0.
+    """
+    total = math.fsum(variance for variance, _ in parts)
+    if total == 0:
+        return math.fsum(degrees for _, degrees in parts)
+    return total**2 / math.fsum(variance**2 / degrees for variance, degrees in parts)
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:

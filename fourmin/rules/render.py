@@ -51,12 +51,15 @@ def as_github(report: Report) -> Iterator[str]:
             continue
         left[finding.severity] -= 1
         line = "" if finding.line is None else f",line={finding.line}"
-        text = printable(f"{finding.message}. {finding.hint}", 1000)
-        yield (
-            f"::{_GITHUB_LEVELS[finding.severity]} file={_property(finding.path)}{line},"
-            f"title={_property(f'{finding.code} {finding.name}')}::{_data(text)}"
-        )
+        title, text = f"{finding.code} {finding.name}", f"{finding.message}. {finding.hint}"
+        yield annotation(finding.severity, title, text, f"file={_property(finding.path)}{line},")
     yield _closing(report)
+
+
+def annotation(severity: str, title: str, text: str, place: str = "") -> str:
+    """One workflow command; `place` is its properties before the title."""
+    told = _data(printable(text, 1000))
+    return f"::{_GITHUB_LEVELS[severity]} {place}title={_property(title)}::{told}"
 
 
 FORMATS: dict[str, Callable[[Report], Iterator[str]]] = {

@@ -22,6 +22,7 @@ from fourmin.bench.allreduce import (
     table_lines,
     with_bandwidths,
 )
+from fourmin.bench.nccl_tests import figure, nccl_tests_lines
 from fourmin.cli.bench_command import app
 from fourmin.recipe.allreduces import NAMES
 from fourmin.recipe.tuning import load_tuning
@@ -166,3 +167,100 @@ def test_a_small_measurement_from_the_command_line(tmp_path: Path) -> None:
     assert load_tuning(output).workers == 2
     root = ElementTree.fromstring(output.with_suffix(".svg").read_text())
     assert len(root.findall(f"{SVG}polyline")) == len(NAMES)
+
+
+# A row of all_reduce_perf's own output, of 16 H100 (another version's has fewer decimals).
+THEIRS = (
+    "   536870912     134217728     float     sum      -1   3817.5  140.63  263.69      0"
+    "   3828.0  140.25  262.97      0"
+)
+
+
+def superbench(text: str) -> list[tuple[int, float, float]]:
+    """Size, in-place time and bus bandwidth as SuperBench takes them from such output: by the
+    place of a heading from the end, between two lines that it knows.
+    """
+    lines = text.splitlines()
+    first = next(i for i, line in enumerate(lines) if "out-of-place" in line and "size" not in line
+                 and "copy" not in line)  # fmt: skip
+    last = next(i for i, line in enumerate(lines) if "Out of bounds values" in line)
+    found, places = [], None
+    for line in lines[first + 1 : last]:
+        cells = line.removeprefix("#").split()
+        if "time" in line and "busbw" in line:
+            places = (
+                cells.index("size"),
+                *(-1 - cells[::-1].index(name) for name in ("time", "busbw")),
+            )
+        elif not line.startswith("#"):
+            assert places is not None
+            size, time, bus = (cells[place] for place in places)
+            found.append((int(size), float(time), float(bus)))
+    return found
+
+
+def alone(samples: int) -> dict[str, Any]:
+    """One algorithm at 8 bytes and at 512 MiB, in and out of place."""
+    shared = {"samples": samples, "calls_per_sample": 2, "least": 1.0, "most": 2.0}
+    tail = {"p99": 2.5, "cv": 0.125} if samples >= 100 else {"p99": None, "cv": None}
+    rows = [
+        {"bytes": size, "algorithm": name, "milliseconds": time, **shared, **tail}
+        for size, inside, outside in [(8, 0.0125, 0.0135), (1 << 29, 3.828, 3.8175)]
+        for name, time in (("native", inside), ("out-of-place", outside))
+    ]
+    return {**found(16), "torch": "2.14.1", "rows": rows}
+
+
+def test_the_columns_are_those_of_nccl_tests() -> None:
+    result = with_bandwidths(alone(20))
+    text = "\n".join(nccl_tests_lines(result))
+    rows = [line for line in text.splitlines() if not line.startswith("#")]
+    for ours, theirs in zip(rows[1].split(), THEIRS.split(), strict=True):
+        assert ours == theirs or float(ours) == float(theirs)
+    first = "8 2 float sum -1 13.50 0.00 0.00 0 12.50 0.00 0.00 0"
+    assert " ".join(rows[0].split()) == first
+    assert all(len(row) == 12 + 14 + 10 + 8 + 8 + 2 * (9 + 8 + 8 + 8) for row in rows)
+    assert superbench(text) == [(8, 12.5, 0.0), (1 << 29, 3828.0, 262.97)]
+    average = next(line for line in text.splitlines() if "Avg bus bandwidth" in line)
+    bus = [row["bus_bandwidth"] for row in result["rows"]]
+    assert float(average.split()[-1]) == pytest.approx(sum(bus) / 4, rel=1e-5)
+    assert "i_p99" not in text
+    tails = "\n".join(nccl_tests_lines(with_bandwidths(alone(100))))
+    assert "# 8 B, native, single calls: i_p99 2500.00 us, i_cv% 12.50" in tails
+
+
+@pytest.mark.parametrize(
+    ("value", "width", "text"),
+    [(0.0, 6, "  0.00"), (9.994, 7, "   9.99"), (1164.788, 7, "1164.79"), (12646.4, 7, "12646.4"),
+     (123456.7, 7, " 123457"), (12345678.0, 7, "1.2e+07"), (338.824, 6, "338.82"),
+     (1338.82, 6, "1338.8")],
+)  # fmt: skip
+def test_figures_are_as_wide_as_theirs(value: float, width: int, text: str) -> None:
+    """By getFloatStr of nccl-tests' src/util.cu."""
+    assert figure(value, width) == text
+
+
+def test_what_nccl_tests_format_cannot_do_is_refused(tmp_path: Path) -> None:
+    for options in (
+        ["--format", "xml"],
+        ["--format", "nccl-tests", "--output", str(tmp_path / "x.json")],
+        ["--format", "nccl-tests", "--algorithm", "tuned"],
+        ["--format", "nccl-tests", "--max-size", "4"],
+    ):
+        done = CliRunner().invoke(app, ["allreduce", "--device", "cpu", "--procs", "2", *options])
+        assert isinstance(done.exception, FourminError), options
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["native", "ring", "torus", "halving-doubling"])
+def test_from_eight_bytes_in_their_columns(algorithm: str) -> None:
+    """Every sum is checked in and out of place by the workers, from two elements on."""
+    done = CliRunner().invoke(
+        app,
+        ["allreduce", "--device", "cpu", "--procs", "3", "--max-size", "512B", "--factor", "8",
+         "--iterations", "100", "--seconds", "60", "--format", "nccl-tests",
+         "--algorithm", algorithm],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert [size for size, _, _ in superbench(done.stdout)] == [8, 64, 512]
+    assert done.stdout.count("i_p99") == 6

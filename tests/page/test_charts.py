@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,9 @@ def test_runs_and_result_are_drawn_as_scaled(own: Result) -> None:
     assert result["value"] == pytest.approx(2 * (own.minutes or 0), rel=1e-6)
     assert own.ci95 is not None
     assert result["low"] == pytest.approx(2 * own.ci95[0], rel=1e-6)
+    # The interval is around the geometric mean of all runs, and has that for its tick.
+    assert result["typical"] == pytest.approx(math.sqrt(result["low"] * result["high"]), rel=1e-6)
+    assert result["typical"] != result["value"]
     runs = [row["value"] for row in drawn if row["kind"] == "run"]
     assert runs == pytest.approx([2 * (run.minutes or 0) for run in own.runs], rel=1e-6)
     alone = dataclasses.replace(own, convergence=Convergence(None, None))

@@ -23,7 +23,6 @@ from fourmin.report.side_by_side import (
     NO_SPREAD,
     NOT_ENOUGH,
     SideBySide,
-    is_slower,
     put_side_by_side,
 )
 from fourmin.results.rcp import Convergence, ReferencePoint
@@ -189,50 +188,6 @@ def test_an_unchecked_side_is_compared_and_says_what_was_not_checked(result: Res
     assert found.conclusion is not None
     assert "B is unchecked: CNV004 no reference point" in found.notes
     assert found.to_json()["b"]["unchecked"] == ["CNV004"]
-
-
-def test_slower_needs_both_a_share_and_a_test(result: Result) -> None:
-    fast, slow = timed(result, "a", 4.0, 4.1, 4.2), timed(result, "b", 5.0, 5.1, 5.2)
-    assert is_slower(pair(fast, slow), 20)
-    assert not is_slower(pair(fast, slow), 30)
-    assert not is_slower(pair(slow, fast), 0)
-    assert not is_slower(pair(fast, timed(result, "b", 4.0, 4.3, 4.2)), 0)  # by chance
-    invalid = Verdict("b", "campaign", (Finding("LED001", "", "error", "b", 1, "", ""),))
-    for other, why in (
-        (timed(result, "b", 5.0, 5.1, 5.2, verdict=invalid), "B is INVALID: LED001"),
-        (timed(result, "b", 5.0, 5.1), "not enough runs"),
-        (timed(result, "b", 5.0, 5.1, None), "not enough runs"),
-        (timed(result, "b", 5.0, 5.1, 5.2, benchmark="x"), "another benchmark"),
-    ):
-        with pytest.raises(FourminError) as refused:
-            is_slower(pair(fast, other), 5)
-        assert why in refused.value.why
-
-
-def test_the_command_fails_where_b_is_slower(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from fourmin.cli.main import app
-
-    a = str(gpu_campaign(tmp_path / "a", 1, 1))
-    b = str(gpu_campaign(tmp_path / "b", 2, 1, epoch_ms=400.0))
-    broken = gpu_campaign(tmp_path / "c", 3, 1)
-    (broken / "stray.txt").write_text("")
-
-    def code(*options: str) -> tuple[int, str]:
-        done = CliRunner().invoke(app, ["report", *options, "--format", "csv"])
-        if isinstance(done.exception, FourminError):
-            return done.exception.exit_code, f"{done.exception.what} {done.exception.why}"
-        return done.exit_code, done.output
-
-    status, text = code("--compare", a, b, "--fail-if-slower", "5")
-    assert (status, "B takes more than 5% longer than A" in text) == (1, True)
-    assert code("--compare", a, b, "--fail-if-slower", "50")[0] == 0
-    assert code("--compare", b, a, "--fail-if-slower", "0")[0] == 0
-    status, text = code("--compare", a, str(broken), "--fail-if-slower", "5")
-    assert (status, "B is INVALID" in text) == (2, True)
-    status, text = code("--fail-if-slower", "5")
-    assert (status, "needs --compare" in text) == (2, True)
 
 
 def test_a_name_is_a_path_a_folder_above_or_a_folders_name(tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ def _accuracy(results: Sequence[Result]) -> list[Spec]:
 
 _CHARTS: dict[str, tuple[str, Callable[[Sequence[Result]], list[Spec]], str]] = {
     "time": (
-        "Time to train: a dot a run, a tick the benchmark result with its 95% interval",
+        "Time to train: a dot a run, a tall tick the benchmark result, a short one the geometric "
+        "mean of all runs with its 95% interval",
         _time,
         "no run reached its target",
     ),

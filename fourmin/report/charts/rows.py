@@ -89,6 +89,7 @@ def time_rows(
                     "value": _time(result.compared_minutes, unit),
                     "low": _time(low, unit, result.factor),
                     "high": _time(high, unit, result.factor),
+                    "typical": _time(result.typical_minutes, unit, result.factor),
                 }
             )
         rows += [

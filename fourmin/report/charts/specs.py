@@ -27,7 +27,9 @@ Width = int | str
 
 
 def time_chart(theme: Theme, width: Width, unit: str) -> Spec:
-    """Time to train: a dot a run, a tick for the benchmark result, a line for its interval."""
+    """Time to train: a dot a run, a tall tick for the benchmark result; a line for the interval,
+    with a short tick at what it is around.
+    """
     axis = f"time to train in {unit}"
     return {
         **_whole(theme, width),
@@ -53,9 +55,17 @@ def time_chart(theme: Theme, width: Width, unit: str) -> Spec:
                 "mark": {"type": "tick", "thickness": 2, "size": 13, "color": theme.mean},
                 "encoding": {
                     "x": _zero_based("value", axis),
+                    "tooltip": _tooltip(result="label", **{f"benchmark result in {unit}": "value"}),
+                },
+            },
+            {
+                "transform": [{"filter": "datum.kind === 'result' && isValid(datum.typical)"}],
+                "mark": {"type": "tick", "thickness": 2, "size": 6, "color": theme.mean},
+                "encoding": {
+                    "x": _zero_based("typical", axis),
                     "tooltip": _tooltip(
                         result="label",
-                        **{f"benchmark result in {unit}": "value"},
+                        **{f"geometric mean of all runs in {unit}": "typical"},
                         **{"95% interval from": "low", "to": "high"},
                     ),
                 },

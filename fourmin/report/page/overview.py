@@ -183,8 +183,9 @@ def _times(place: int, lines: Sequence[Line]) -> Figure | None:
     return Figure(
         name=f"times-{place}",
         caption="Time to train, scaled by the reference point where there is one. A dot is a run, "
-        "the upright tick the benchmark result (the mean without the fastest and the slowest run), "
-        "the line its 95% interval. Dots are hollow where a check fails or could not be made.",
+        "the tall tick the benchmark result (the mean without the fastest and the slowest run), "
+        "the short one the geometric mean of all runs, the line its 95% interval. Dots are hollow "
+        "where a check fails or could not be made.",
         spec=specs.time_chart(PAGE, specs.CONTAINER, unit),
         most=20,
         by_result=drawn,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import statistics
 import sys
@@ -20,9 +21,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from fourmin.recipe.allreduces import ALL_REDUCES, NAMES
+from fourmin.recipe.allreduces import ALL_REDUCES, NAMES, OUT_OF_PLACE
 from fourmin.recipe.topology import Topology
 from fourmin.recipe.tuning import fastest_table, hybrid_thresholds
+from fourmin.results.statistics import coefficient_of_variation
 from fourmin.training.comm import process_group
 from fourmin.training.comm.base import AllReduce, CommunicationError, build_all_reduce
 from fourmin.training.comm.process_group import WorkerPlace
@@ -33,6 +35,8 @@ _LEAST_SAMPLES = 3
 _LONG_ENOUGH = 0.04  # seconds: a sample repeats the call until it takes about so long
 _MOST_CALLS = 40
 
+MOST_OF_100, SOME = 100, 10
+"""Samples that a 99th percentile, and that a coefficient of variation ask for."""
 NEAR = 1.25
 """Algorithms within this factor of the fastest are measured again, and longer, for the table."""
 
@@ -48,6 +52,8 @@ class MeasurePlan:
     dtype: str = "float32"
     iterations: int = 20
     seconds: float = 20.0
+    algorithm: str = ""
+    """The only one that is measured, also out of place; nothing is tuned then."""
     timeout_seconds: float = 300.0
 
     @classmethod
@@ -69,6 +75,24 @@ class Row:
     most: float
     samples: int
     calls_per_sample: int
+    p99: float | None = None
+    """Of calls that are alone, as is `cv`; None below `MOST_OF_100` samples."""
+    cv: float | None = None
+    """Coefficient of variation; None below `SOME` samples."""
+
+
+class OutOfPlace:
+    """Sums into another tensor, as torch lets it be done: a copy, and the sum in place."""
+
+    def __init__(self, inner: AllReduce) -> None:
+        self.name = OUT_OF_PLACE
+        self._inner = inner
+        self.sum = torch.empty(0)
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        if self.sum.numel() != tensor.numel():
+            self.sum = torch.empty_like(tensor)
+        self._inner.all_reduce(self.sum.copy_(tensor))
 
 
 class CheckedTensor:
@@ -128,16 +152,19 @@ def measure(
         probe = CheckedTensor(nbytes, getattr(torch, plan.dtype), place)
         calls, samples = _extent(algorithms, plan, place, probe)
         times: dict[str, list[float]] = {name: [] for name in algorithms}
+        alone: dict[str, list[float]] = {name: [] for name in algorithms}
         order = list(algorithms)
         for _ in range(samples):
             for name in order:
                 seconds = _checked(algorithms[name], probe, place)
+                alone[name].append(seconds)
                 if calls[name] > 1:
                     seconds = _back_to_back(algorithms[name], probe, calls[name], place)
                 times[name].append(seconds)
             order = [*order[1:], order[0]]
         for name in algorithms:
             slowest = _slowest([t * 1000 for t in times[name]], place)
+            single = sorted(_slowest([t * 1000 for t in alone[name]], place))
             rows.append(
                 Row(
                     bytes=nbytes,
@@ -147,6 +174,8 @@ def measure(
                     most=max(slowest),
                     samples=samples,
                     calls_per_sample=calls[name],
+                    p99=single[math.ceil(0.99 * samples) - 1] if samples >= MOST_OF_100 else None,
+                    cv=coefficient_of_variation(single) if samples >= SOME else None,
                 )
             )
     return rows
@@ -168,6 +197,19 @@ def tune_and_measure(plan: MeasurePlan, place: WorkerPlace) -> dict[str, Any]:
             tuning=tuning,
         )
 
+    common = {
+        "workers": place.world_size,
+        "workers_per_node": place.ranks_per_node,
+        "group_size": plan.group_size,
+        "device": plan.device,
+        "backend": dist.get_backend(),
+        "dtype": plan.dtype,
+        "torch": torch.__version__,
+    }
+    if plan.algorithm:
+        only = build(plan.algorithm)
+        rows = measure({only.name: only, OUT_OF_PLACE: OutOfPlace(only)}, plan, place)
+        return {**common, "rows": [dataclasses.asdict(row) for row in rows]}
     algorithms = {name: build(name) for name, entry in ALL_REDUCES.items() if not entry.table}
     found = by_size(measure(algorithms, replace(plan, seconds=plan.seconds / 3), place))
     for nbytes, times in found.items():
@@ -185,13 +227,7 @@ def tune_and_measure(plan: MeasurePlan, place: WorkerPlace) -> dict[str, Any]:
     }
     rows = measure(algorithms, plan, place)
     return {
-        "workers": place.world_size,
-        "workers_per_node": place.ranks_per_node,
-        "group_size": plan.group_size,
-        "device": plan.device,
-        "backend": dist.get_backend(),
-        "dtype": plan.dtype,
-        "torch": torch.__version__,
+        **common,
         "tuning": list(table),
         "hybrid_large": large,
         "hybrid_thresholds": thresholds,
@@ -216,6 +252,8 @@ def _checked(algorithm: AllReduce, probe: CheckedTensor, place: WorkerPlace) -> 
     algorithm.all_reduce(probe.tensor)
     _synchronize(place)
     seconds = time.perf_counter() - start
+    if isinstance(algorithm, OutOfPlace):
+        probe.tensor.copy_(algorithm.sum)
     probe.check(algorithm.name)
     return seconds
 
