@@ -45,11 +45,12 @@ STEPS = 20
 NEAR = 1e-5
 GROUP = 4
 NODE = f"""
-import sys
+import os, sys
 from fourmin.launch import node
-real = node.agent_command
-node.agent_command = lambda configuration, place: [
-    *real(configuration, place)[:-2], {str(Path(__file__).resolve())!r}, "--worker"
+os.environ["PYTHONPATH"] = {str(Path(__file__).resolve().parent)!r}
+real = node.worker_arguments
+node.worker_arguments = lambda configuration, place: [
+    *real(configuration, place)[:-1], "fake_nodes", "--worker"
 ]
 node.main(sys.argv[1:])
 """
@@ -196,10 +197,10 @@ def measure(nodes: int, say: Callable[[str], None]) -> dict[str, Any]:
                         ready = time.monotonic()
                         run.go(message.rank)
                     if message.kind in ("failed", "lost", "node-lost"):
-                        run.kill([])
+                        run.kill()
                         raise SystemExit(f"{message}\n{run.output()[-2000:]}")
                 ended = time.monotonic()
-                run.kill([])
+                run.kill()
             found = json.loads(job.events_log.read_text())
         finally:
             launcher.close()
@@ -225,7 +226,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.worker:
         work()
-        os._exit(0)
+        return
     os.environ.pop(TOKEN_VARIABLE, None)
     found = measure(options.nodes, lambda text: print(text, file=sys.stderr))
     text = json.dumps(found, indent=2)
