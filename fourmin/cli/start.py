@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from fourmin.base.errors import ENDING, INTERRUPTED, NOT_CONVERGED, FourminError, Interrupted
+from fourmin.base.errors import ENDING, INTERRUPTED, NOT_CONVERGED, USAGE, FourminError, Interrupted
 
 IN_ORDER_SECONDS = 10.0
 """How long a command may take to end before another signal cuts that off."""
@@ -61,13 +61,16 @@ class Stream(io.FileIO):
         return len(data)
 
 
-def require_output(next_step: str = "give it room, or another place, and run it again") -> None:
+def require_output(
+    next_step: str = "give it room or another place; what was written to files stays",
+    exit_code: int = USAGE,
+) -> None:
     """Raise FourminError where standard output was lost. A reader that went away lacks nothing."""
     sys.stdout.flush()
     failure = getattr(getattr(sys.stdout.buffer, "raw", None), "failure", None)
     if failure is not None and failure.errno != errno.EPIPE:
         why = failure.strerror or str(failure)
-        raise FourminError("standard output cannot be written", why, next_step)
+        raise FourminError("standard output cannot be written", why, next_step, exit_code)
 
 
 def _end(error: BaseException | None, code: Any) -> Any:
