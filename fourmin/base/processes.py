@@ -21,13 +21,17 @@ LONGEST_SCRATCH = 90
 _OTHER = "name another one with TMPDIR"
 
 _KEEPER = """
-read -r _
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    rm -rf -- "$1" && exit
-    sleep 0.5
+done= left=
+read -r _ && done=yes
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    [ "$done" ] || left=$(grep -lsF -- "$1" /proc/[0-9]*/environ | tr -dc '0-9\\n')
+    [ "$left" ] && kill -9 $left
+    rm -rf -- "$1" && [ -z "$left" ] && exit
+    sleep 0.2
 done
 """
-"""Reads until the command closes the line, or has gone; workers that still end may write."""
+"""Reads until the command says that it is done, or has gone: then what it started for this folder,
+which is in the environment of that, is ended first."""
 
 
 class Scratch:
@@ -62,9 +66,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Remove it now, with all that it holds."""
-        assert self._keeper.stdin is not None
-        self._keeper.stdin.close()
-        self._keeper.wait()
+        self._keeper.communicate(b"done\n")
 
 
 def end_with_the_command() -> None:

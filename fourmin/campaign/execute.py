@@ -249,11 +249,12 @@ def mishaps_told(folder: Path, slot: RunState | None = None) -> Iterator[None]:
             yield
     except (KeyboardInterrupt, Interrupted) as error:
         told = explained(error)
-        why = "nothing that was written is lost"
+        what, why = told.what, "nothing that was written is lost"
         if slot:
+            what = what.replace("interrupted", f"interrupted in run {slot.run}")
             why = CLOCK_RUNS_ON if slot.started else f"it had not started; {why}"
         raise FourminError(
-            f"{told.what} in run {slot.run}" if slot else told.what,
+            what,
             why,
             step,
             told.exit_code,

@@ -40,6 +40,7 @@ from fourmin.recipe.steps import DECIDED_THERE, describe_step, with_step
 from fourmin.recipe.tuning import load_tuning
 from fourmin.ruleset import Benchmark, load_ruleset
 from fourmin.system.capture import capture_system
+from fourmin.system.fitness import few_descriptors
 from fourmin.system.hardware import usable_gpus
 
 
@@ -111,6 +112,8 @@ def prepare(
     elif launcher is not None:
         try:
             Scratch().remove()
+            if too_few := few_descriptors(nodes):  # it would stand still rather than fail
+                raise FourminError("a run cannot open its files", too_few, "ulimit -n 65536")
             survey = launcher.survey(nodes)
             place = Place.seen(choice.name, survey)
             system = survey.system if survey else capture_system()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourmin.base.errors import NOT_CONVERGED
+from fourmin.base.errors import NOT_CONVERGED, USAGE
 from fourmin.base.text import command
 from fourmin.cli import options
 
@@ -252,6 +252,7 @@ def _close(folder: Path, display: Display) -> None:
     import json
 
     from fourmin.campaign.events import CampaignClosed
+    from fourmin.cli.start import require_output
     from fourmin.ledger.campaign import SUMMARY_FILE, Campaign
     from fourmin.results.run_result import CONVERGED
     from fourmin.rules.engine import check
@@ -260,5 +261,7 @@ def _close(folder: Path, display: Display) -> None:
     summary = json.loads((folder / SUMMARY_FILE).read_bytes())
     display.take(CampaignClosed.of(folder, summary, check([folder])))
     missed = [run["run"] for run in summary["runs"] if run["status"] != CONVERGED]
-    if missed and not campaign.plan.practice:
-        raise typer.Exit(NOT_CONVERGED)
+    code = NOT_CONVERGED if missed and not campaign.plan.practice else 0
+    require_output(f"{command('report', folder)} shows the result", code or USAGE)
+    if code:
+        raise typer.Exit(code)

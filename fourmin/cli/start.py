@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from fourmin.base.errors import ENDING, INTERRUPTED, NOT_CONVERGED, FourminError, Interrupted
+from fourmin.base.errors import ENDING, INTERRUPTED, NOT_CONVERGED, USAGE, FourminError, Interrupted
 
 IN_ORDER_SECONDS = 10.0
 """How long a command may take to end before another signal cuts that off."""
@@ -61,13 +61,16 @@ class Stream(io.FileIO):
         return len(data)
 
 
-def require_output(next_step: str = "give it room, or another place, and run it again") -> None:
+def require_output(
+    next_step: str = "give it room or another place; what was written to files stays",
+    exit_code: int = USAGE,
+) -> None:
     """Raise FourminError where standard output was lost. A reader that went away lacks nothing."""
     sys.stdout.flush()
     failure = getattr(getattr(sys.stdout.buffer, "raw", None), "failure", None)
     if failure is not None and failure.errno != errno.EPIPE:
         why = failure.strerror or str(failure)
-        raise FourminError("standard output cannot be written", why, next_step)
+        raise FourminError("standard output cannot be written", why, next_step, exit_code)
 
 
 def _end(error: BaseException | None, code: Any) -> Any:
@@ -93,19 +96,29 @@ def _end(error: BaseException | None, code: Any) -> Any:
 
 
 def _take_signals() -> None:
-    first: list[float] = []
+    told: dict[str, float] = {}
+    """The signal that asked first, and when."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
-        if first and now - first[0] < IN_ORDER_SECONDS:
+        now, name = time.monotonic(), signal.Signals(number).name
+        if now - told.setdefault(next(iter(told), name), -IN_ORDER_SECONDS) < IN_ORDER_SECONDS:
             return  # what ends in order is not cut off by the same wish
-        first[:] = [now]
-        name = signal.Signals(number).name
-        raise Interrupted("" if number == signal.SIGINT else name)
+        first = next(iter(told))
+        told[first] = now
+        raise Interrupted("" if first == "SIGINT" else first)
+
+    def unraisable(found: Any) -> None:
+        if not isinstance(found.exc_value, Interrupted):
+            sys.__unraisablehook__(found)
+            return
+        told.update(dict.fromkeys(told, -IN_ORDER_SECONDS))  # it came where nobody could take it
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
 
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, interrupt)
+    signal.signal(signal.SIGALRM, interrupt)
+    sys.unraisablehook = unraisable
 
 
 def _in_utf8() -> None:

@@ -78,9 +78,12 @@ def load_site(file: Path | None) -> Site:
     Raises FourminError for a file that is missing, is no TOML or says what nobody asked for.
     """
     named = file or (Path(os.environ[SITE_VARIABLE]) if os.environ.get(SITE_VARIABLE) else None)
-    path = named or user_folder("XDG_CONFIG_HOME", ".config") / SITE_FILE
     try:
-        data = tomllib.loads(path.read_text())
+        path = named or user_folder("XDG_CONFIG_HOME", ".config") / SITE_FILE
+    except FourminError:  # without a home folder there is none of the user's own
+        return Site()
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         if named is None:
             return Site()

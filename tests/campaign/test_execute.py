@@ -254,6 +254,8 @@ def test_a_full_disk_is_not_tried_again_and_the_run_can_go_on(request_: Request)
     assert errors(folder) == set()
 
 
+# Where it is "start", the acting worker waits in vain.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("step", ["start", "finish", "close"])
 def test_a_ledger_that_cannot_be_written_says_how_to_go_on(
     step: str, request_: Request, monkeypatch: pytest.MonkeyPatch

@@ -32,7 +32,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_campaign(root / "trees").rename(root / "trees" / "done")
     for number in range(23):
         make_campaign(root / "trees", created_ms=CREATED_MS + number * 10**8, submitter="other")
-    make_campaign(root / "results", closed=False).rename(root / "results" / "open")
+    make_campaign(root / "results", closed=False).rename(root / "open")
     make_tree(root / "images")
     fourmin("data", "check", str(root / "images"), state=root / "state")
     return root

@@ -266,3 +266,20 @@ def test_names_are_utf8_in_every_locale(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert f"no {missing}" in done.stderr.decode()
+
+
+def test_a_signal_that_comes_where_nobody_can_take_it_is_not_lost() -> None:
+    program = (
+        "import os, signal, time, weakref\n"
+        "from fourmin.cli.start import run\n"
+        "class Thing: pass\n"
+        "def commands():\n"
+        "    thing = Thing()\n"
+        "    mark = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))\n"
+        "    del thing\n"
+        "    time.sleep(30)\n"
+        "run(commands)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr == b"error: interrupted by SIGTERM\n"

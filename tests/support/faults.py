@@ -77,7 +77,7 @@ COMMANDS: dict[str, Callable[[Place], list[str]]] = {
     "rules": lambda p: ["rules"],
     "presets": lambda p: ["presets", "digits"],
     "estimate": lambda p: ["estimate", "--preset", "resnet50-64k", "--nodes", "16"],
-    "abandon": lambda p: ["abandon", str(p.results / "open")],
+    "abandon": lambda p: ["abandon", str(p.root / "open")],
     "submit": lambda p: ["submit", str(p.campaign), "--into", str(p.results / "submissions")],
     "register": lambda p: ["register", "--preset", "digits", "--submitter", "lab", "--into",
                            str(p.results / "submissions")],
@@ -245,6 +245,7 @@ def _broken(place: Place, code: int, output: str, left: list[str], by: str) -> l
     if code not in DOCUMENTED and code != by_signal:
         found.append(f"exit code {code}")
     heard = 2 not in place.closed and "stderr" not in place.streams
+    heard &= resource.RLIMIT_FSIZE not in place.limits  # which what it says falls under
     if heard and code not in (0, by_signal) and "error: " not in output.lower():
         found.append("no word of what happened")
     if left:
@@ -252,7 +253,7 @@ def _broken(place: Place, code: int, output: str, left: list[str], by: str) -> l
     names = sorted(one.name for one in place.tmp.iterdir())
     if names:
         found.append(f"in TMPDIR: {names}")
-    for plan in place.results.glob("*/campaign.json"):
+    for plan in [*place.results.glob("*/campaign.json"), place.root / "open" / "campaign.json"]:
         try:
             Campaign.reopen(plan.parent)
         except (FourminError, OSError) as error:

@@ -74,7 +74,7 @@ def log_identity(run: ForeignRun) -> Iterator[Problem]:
 @judge("DAT001", FOREIGN_RUN, MLPERF)
 def benchmark_dataset(run: ForeignRun) -> Iterator[Problem]:
     """train_samples and eval_samples are ImageNet's, within half a percent or filled up to whole
-    batches.
+    batches; a note where they are not exactly so many.
     """
     batch = run.global_batch_size or 1
     for key, expected in (
