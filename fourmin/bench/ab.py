@@ -210,39 +210,33 @@ def _run(python: str, options: Sequence[str], seed: int) -> Values:
         return run_values(result.runs[0])
 
 
-def _benchmark(*name: str, key: str, per: Callable[[Any], float | None]) -> Measured:
-    """The geometric mean of all that a microbenchmark measures, less of which is faster."""
+def _benchmark(
+    name: str, rows: str, per: Callable[[Any], float], *first: str
+) -> tuple[Measured, tuple[str, ...]]:
+    """The geometric mean of all that a microbenchmark measures, less of which is faster; `per`
+    is 0 for a row without a figure, and `first` stands before a side's options.
+    """
 
     def one(python: str, options: Sequence[str], _seed: int) -> Values:
-        said = _output([python, "-m", "fourmin", "bench", *name, *options, "--json"])
-        found = [value for row in json.loads(said)[key] if (value := per(row))]
+        told = _output([python, "-m", "fourmin", "bench", name, *first, *options, "--json"])
+        found = [value for row in json.loads(told)[rows] if (value := per(row)) > 0]
         if not found:
-            raise FourminError("nothing could be measured", said[-1000:])
+            raise FourminError("nothing could be measured", told[-1000:])
         return {RATE: geometric_mean(found), "measured": len(found)}
 
-    return one
+    return one, (RATE,)
 
 
-def _of_step(row: Any) -> float | None:
-    return lower_quartile(row["seconds"]) / row["batch_size"] if row["seconds"] else None
-
-
-def _of_data(row: Any) -> float | None:
-    return 1 / row["images_per_second"] if row["images_per_second"] else None
+def _step(row: Any) -> float:
+    return lower_quartile(row["seconds"] or [0]) / int(row["batch_size"])
 
 
 KINDS: Mapping[str, tuple[Measured, tuple[str, ...]]] = {
     "run": (_run, (TIME, RATE, EPOCHS)),
     # Only the step of a run, which is the eager one without a GPU. To start takes as long as 100.
-    "step": (
-        _benchmark("step", "--peers", "fast", "--repeats", "100", key="results", per=_of_step),
-        (RATE,),
-    ),
-    "data": (_benchmark("data", key="results", per=_of_data), (RATE,)),
-    "allreduce": (
-        _benchmark("allreduce", key="rows", per=lambda row: row["milliseconds"]),
-        (RATE,),
-    ),
+    "step": _benchmark("step", "results", _step, "--peers", "fast", "--repeats", "100"),
+    "data": _benchmark("data", "results", lambda row: 1 / (row["images_per_second"] or math.inf)),
+    "allreduce": _benchmark("allreduce", "rows", lambda row: float(row["milliseconds"])),
 }
 """What can be measured of a side, and the quantities that come of it."""
 

@@ -75,9 +75,8 @@ def report(
         load_renderer,
     )
     from fourmin.report.collect import collect, collect_all
-    from fourmin.report.gate import Asked
+    from fourmin.report.gate import Asked, gate_verdict
     from fourmin.report.model import PUBLISHED, Comparison
-    from fourmin.report.pair_wording import gate_verdict
     from fourmin.report.prices import load_prices
     from fourmin.report.side_by_side import put_side_by_side
     from fourmin.ruleset import CURRENT

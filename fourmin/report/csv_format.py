@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fourmin.base.text import printable
+from fourmin.report.gate import gate_lines
 from fourmin.report.model import Comparison, Result
-from fourmin.report.pair_wording import gate_lines
 from fourmin.report.side_by_side import SideBySide
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "＝", "＋", "－", "＠")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -226,3 +226,34 @@ def _value(of: str, run: ReportedRun) -> tuple[float, float] | None:
         return None if run.minutes is None else (run.minutes, _CLOCK_SECONDS / 60)
     earlier = [one.epoch for one in run.facts.evaluations[:-1] if one.epoch is not None]
     return epochs, epochs - (earlier[-1] if earlier else 0)
+
+
+def gate_verdict(gate: Gate) -> str:
+    """The gate in one line."""
+    left = [one.of for one in gate.judged if one.outcome == CANNOT_TELL]
+    said = "FAILED" if gate.failed else "passed"
+    if left and not gate.failed:
+        said = f"not failed, but {' and '.join(left)} cannot be told"
+    return f"gate, fails where B is more than {100 * gate.asked.margin:g}% slower: {said}"
+
+
+def gate_lines(gate: Gate) -> Iterator[tuple[str, str]]:
+    """Each part of a gate: how it came out, and that in words."""
+    for one in gate.judged:
+        yield one.outcome, f"{one.of}: {_said(one)}"
+    (a, b), (of_a, of_b) = gate.missed, gate.runs
+    if a or b:
+        said = f"target: {a} of {of_a} runs of A and {b} of {of_b} of B missed it"
+        yield SLOWER if gate.misses_more else CANNOT_TELL, said
+
+
+def _said(one: Judged) -> str:
+    said = one.outcome.replace("-", " ")
+    if one.ratio is None:
+        return f"{said}: {one.why}"
+    bounds = {SLOWER: f"at least {one.low:.3f}", NOT_SLOWER: f"at most {one.high:.3f}"}
+    bound = bounds.get(one.outcome, f"{one.low:.3f} to {one.high:.3f}")
+    said += f": B takes {one.ratio:.3f} {QUANTITIES[one.of]}, {bound} ({one.confidence:.1%})"
+    if one.runs_to_tell:
+        said += f"; {one.runs_to_tell} runs of each side would tell"
+    return f"{said}; {one.why}" if one.why else said

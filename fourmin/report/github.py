@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fourmin.base.text import printable
-from fourmin.report.gate import CANNOT_TELL, NOT_SLOWER, SLOWER
-from fourmin.report.pair_wording import gate_lines, gate_verdict, headline
+from fourmin.report.gate import CANNOT_TELL, NOT_SLOWER, SLOWER, gate_lines, gate_verdict
+from fourmin.report.pair_wording import headline
 from fourmin.report.side_by_side import SideBySide
 from fourmin.rules.render import annotation
 from fourmin.rules.rule import ERROR, NOTE, WARNING

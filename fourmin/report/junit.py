@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from fourmin.report.gate import CANNOT_TELL, SLOWER
-from fourmin.report.pair_wording import conclusion, gate_lines, gate_verdict, headline
+from fourmin.report.gate import CANNOT_TELL, SLOWER, gate_lines, gate_verdict
+from fourmin.report.pair_wording import conclusion, headline
 from fourmin.report.side_by_side import SideBySide
 from fourmin.rules.junit import document
 

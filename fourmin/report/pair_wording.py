@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fourmin.base.text import printable
-from fourmin.report.gate import (
-    CANNOT_TELL,
-    FEWEST_RUNS,
-    NOT_SLOWER,
-    QUANTITIES,
-    SLOWER,
-    Gate,
-    Judged,
-)
+from fourmin.report.gate import FEWEST_RUNS, gate_lines, gate_verdict
 from fourmin.report.model import Result
 from fourmin.report.side_by_side import (
     A_FASTER,
@@ -51,37 +43,6 @@ def conclusion(pair: SideBySide) -> Iterator[str]:
         yield gate_verdict(pair.gate)
         yield from (f"  {line}" for _, line in gate_lines(pair.gate))
     yield from (f"note: {printable(note)}" for note in pair.notes)
-
-
-def gate_verdict(gate: Gate) -> str:
-    """The gate in one line."""
-    left = [one.of for one in gate.judged if one.outcome == CANNOT_TELL]
-    said = "FAILED" if gate.failed else "passed"
-    if left and not gate.failed:
-        said += f", but {' and '.join(left)} cannot be told"
-    return f"gate, fails where B is more than {100 * gate.asked.margin:g}% slower: {said}"
-
-
-def gate_lines(gate: Gate) -> Iterator[tuple[str, str]]:
-    """Each part of a gate: how it came out, and that in words."""
-    for one in gate.judged:
-        yield one.outcome, f"{one.of}: {_judged(one)}"
-    (a, b), (of_a, of_b) = gate.missed, gate.runs
-    if a or b:
-        said = f"target: {a} of {of_a} runs of A and {b} of {of_b} of B missed it"
-        yield SLOWER if gate.misses_more else CANNOT_TELL, said
-
-
-def _judged(one: Judged) -> str:
-    said = one.outcome.replace("-", " ")
-    if one.ratio is None:
-        return f"{said}: {one.why}"
-    bounds = {SLOWER: f"at least {one.low:.3f}", NOT_SLOWER: f"at most {one.high:.3f}"}
-    bound = bounds.get(one.outcome, f"{one.low:.3f} to {one.high:.3f}")
-    said += f": B takes {one.ratio:.3f} {QUANTITIES[one.of]}, {bound} ({one.confidence:.1%})"
-    if one.runs_to_tell:
-        said += f"; {one.runs_to_tell} runs of each side would tell"
-    return f"{said}; {one.why}" if one.why else said
 
 
 def difference_rows(pair: SideBySide) -> Iterator[tuple[str, ...]]:
