@@ -85,6 +85,9 @@ def take_in(
         images = ", ".join(f"{n:,} {WORDS[s]}" for s, n in sorted(counts[form].items())) or "no"
         more = f" and {len(some) - 2:,} more" if some[2:] else ""
         taken.told.append(f"{form} {', '.join(some[:2])}{more}: {images} images")
+    if others := taken.sources.ignored:
+        what = f"no image of a split by place and name: {others[0]}"
+        taken.told.append(f"{len(others):,} other files are left out, {what}, ...")
     with catalogue.db:
         _settle_splits(catalogue, taken)
         _label_by_name(catalogue, taken)

@@ -124,6 +124,8 @@ def prepare(
         if len(sources) == 1 and (sources[0] / MANIFEST_NAME).is_file():
             manifest = Manifest.load(sources[0] / MANIFEST_NAME)
             again = f"check the tree again with: fourmin data check {sources[0]}"
+            told = [f"tree {sources[0].name}, with the manifest of its check"]
+            say(told[0])
         else:
             catalogue = Catalogue(work / "catalogue")
             manifest, told = _read(catalogue, sources, work, workers, stage, say, known)

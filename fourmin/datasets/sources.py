@@ -94,11 +94,7 @@ def _files(root: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
     """
 
     def stop(error: OSError) -> None:
-        raise FourminError(
-            f"cannot list {error.filename}",
-            error.strerror or str(error),
-            "make it readable for this user (chmod), or name the folders that are",
-        ) from error
+        raise _unreadable(error.filename, error) from error
 
     done: set[str] = set()
     for folder, folders, files in os.walk(root, followlinks=True, onerror=stop):
@@ -108,6 +104,14 @@ def _files(root: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
             above = Path(folder).relative_to(root).parts
             yield from ((above, Path(folder, n)) for n in sorted(files) if not is_junk(n))
         done.add(real)
+
+
+def _unreadable(path: Path | str, error: OSError) -> FourminError:
+    return FourminError(
+        f"cannot read {printable(str(path))}",
+        error.strerror or str(error),
+        "make it readable for this user (chmod), mend the link, or name sources without it",
+    )
 
 
 def _walk(root: Path, found: Sources) -> None:
@@ -179,7 +183,10 @@ def _members(unit: Unit, work: Path) -> Iterator[tuple[Path, int, Member]]:
     if unit.form == FOLDER:
         for above, path in _files(unit.path):
             if is_image_name(path.name):
-                stat = path.stat()
+                try:
+                    stat = path.stat()
+                except OSError as error:
+                    raise _unreadable(path, error) from error
                 yield path, stat.st_mtime_ns, Member((*above, path.name), 0, stat.st_size, {})
         return
     path = unpacked(unit.path, work) if unit.is_packed() else unit.path

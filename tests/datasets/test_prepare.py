@@ -280,7 +280,7 @@ WRONG = {
     webp_images: ("no loader here decodes", "a.webp", "original"),
     the_archive_beside_what_it_held: ("comes twice", "ILSVRC2012_img_train.tar", "once"),
     nothing_there: ("nothing", "no such file", "name"),
-    no_images: ("no training images", "recognised: no images", "train"),
+    no_images: ("no training images", "recognised: ", "readme.md", "train"),
     a_file_of_no_form: ("imagenet.h5", "no form", "parquet"),
 }
 
@@ -552,3 +552,31 @@ def test_tiny_imagenets_archive(tmp_path):
     pairs = sorted((w, hashlib.sha256(d).hexdigest()) for w, _, d in forms.of("val"))
     text = "".join(f"{wnid}\t{digest}\n" for wnid, digest in pairs)
     assert manifest.pins["val"] == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_folder_that_may_not_be_listed_and_a_link_to_nothing_are_named(tmp_path, monkeypatch):
+    (tree,) = forms.plain_tree(tmp_path / "tree")
+    link = tree / "train" / forms.WNIDS[0] / "z.jpg"
+    link.symlink_to("nowhere")
+    with pytest.raises(FourminError, match=r"cannot read .*z\.jpg"):
+        prepare([tree], tmp_path / "out", workers=1)
+    link.unlink()
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith(forms.WNIDS[1]):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(FourminError, match="Permission denied") as caught:
+        prepare([tree], tmp_path / "out", workers=1)
+    assert forms.WNIDS[1] in caught.value.what
+    assert "chmod" in caught.value.next_step
+
+
+def test_what_is_left_out_is_counted_and_named(tmp_path):
+    forms.plain_tree(tmp_path / "tree")
+    forms.put(tmp_path, "tree", "train", forms.WNIDS[0], "notes.doc", data="x")
+    done = prepare([tmp_path / "tree"], tmp_path / "out", workers=1)
+    assert any("1 other files" in line and "notes.doc" in line for line in done.told)
