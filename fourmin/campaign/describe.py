@@ -51,15 +51,18 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
     wanted, configuration, benchmark = prepared.wanted, prepared.configuration, prepared.benchmark
     place = f"of {wanted.folder}" if isinstance(wanted, Existing) else f"in {wanted.results}"
     yield f"preset {configuration.preset}, benchmark {benchmark.name}: {benchmark.title}"
-    yield f"{prepared.runs} runs to {benchmark.quality_target:g}, {place}\n"
+    yield f"{prepared.runs} runs to {benchmark.quality_target:g}, {place}"
+    yield ""
     yield "configuration"
     yield from (f"  {name} = {value}" for name, value in configuration.to_json().items())
-    yield f"  (digest {configuration.digest()})\n\nbatch"
+    yield f"  (digest {configuration.digest()})"
+    yield ""
+    yield "batch"
     yield from (f"  {name} = {value}" for name, value in batch_arithmetic(prepared).items())
-    yield f"\n{prepared.step}"
-    if said := switching(configuration):
-        yield f"\n{said}"
-    yield f"\nlauncher {prepared.choice.name}: {prepared.choice.reason}"
+    for said in filter(None, (prepared.step, switching(configuration))):
+        yield from ("", said)
+    yield ""
+    yield f"launcher {prepared.choice.name}: {prepared.choice.reason}"
     started = _started(prepared)
     if "submits" in started:
         yield f"\nwould be submitted\n{started['submits']}"

@@ -73,7 +73,9 @@ def estimate(
     """
     import json
 
-    from fourmin.cli.output import stdout
+    from rich.markdown import Markdown
+
+    from fourmin.cli.output import say, stdout
     from fourmin.estimate.profile import load_profile
     from fourmin.estimate.render import text_lines, validation_lines
     from fourmin.estimate.run import estimate as make
@@ -84,8 +86,7 @@ def estimate(
     if validation:
         from fourmin.estimate.validation import validate
 
-        for line in validation_lines(validate()):
-            console.print(line)
+        console.print(Markdown("\n".join(validation_lines(validate()))), soft_wrap=False)
         return
     profile = load_profile(system_profile)
     given = {
@@ -106,8 +107,7 @@ def estimate(
     if as_json:
         console.print(json.dumps(made.to_json(), indent=2))
         return
-    for line in text_lines(made):
-        console.print(line)
+    say(text_lines(made))
     if output is not None:
         console.print(f"\nwritten: {output}")
 

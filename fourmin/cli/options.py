@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fourmin.base.errors import FourminError
 from fourmin.recipe.configuration import FIELDS
 
 
@@ -62,3 +63,19 @@ SigningKey = Annotated[
     ),
 ]
 System = Annotated[str | None, typer.Option(help="The system's name; default: its hardware.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say everything that is known.")]
+
+
+def usual_folders(purpose: str, needed: bool = True) -> list[Path]:
+    """The folders submissions and results, where they are here.
+
+    Raises FourminError where there is neither, and one is `needed`.
+    """
+    usual = [folder for folder in (Path("submissions"), Path("results")) if folder.is_dir()]
+    if needed and not usual:
+        raise FourminError(
+            f"nothing to {purpose}",
+            "there is no folder submissions or results here",
+            "name campaigns or folders of them, or make one with `fourmin run`",
+        )
+    return usual

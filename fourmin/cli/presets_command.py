@@ -14,7 +14,7 @@ def presets(
     """List the presets, or show one with its whole configuration."""
     import json
 
-    from fourmin.cli.output import stdout
+    from fourmin.cli.output import say, stdout
     from fourmin.recipe.optimizers import fields_not_read
     from fourmin.recipe.presets import PRESETS, describe_preset, load_preset
 
@@ -25,7 +25,7 @@ def presets(
         if as_json:
             console.print(json.dumps(configuration, indent=2))
             return
-        console.print(f"{name}: {describe_preset(name)[1]}\n")
+        say((f"{name}: {describe_preset(name)[1]}\n",))
         others = fields_not_read(preset.optimizer)
         for field, value in configuration.items():
             note = f"  (not read by {preset.optimizer})" if field in others else ""
@@ -34,5 +34,4 @@ def presets(
     if as_json:
         console.print(json.dumps({known: load_preset(known).to_json() for known in PRESETS}))
         return
-    for known in PRESETS:
-        console.print(f"{known}\n    {describe_preset(known)[0]}")
+    say(line for name in PRESETS for line in (name, f"    {describe_preset(name)[0]}"))

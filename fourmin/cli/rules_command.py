@@ -16,15 +16,13 @@ def rules(
     ] = None,
 ) -> None:
     """List the rules, or explain one."""
+    from fourmin.cli.output import say
     from fourmin.rules.pages import page
     from fourmin.rules.registry import RULES
 
     if code is None:
         widest = max(len(rule.name) for rule in RULES)
-        for rule in RULES:
-            sys.stdout.write(
-                f"{rule.code}  {rule.name:<{widest}}  {rule.severity:<7}  {rule.summary}\n"
-            )
+        say(f"{r.code}  {r.name:<{widest}}  {r.severity:<7}  {r.summary}" for r in RULES)
         return
     for rule in RULES:
         if code.lower() in (rule.code.lower(), rule.name):

@@ -129,7 +129,7 @@ def run(
     from fourmin.campaign.prepare import prepare
     from fourmin.campaign.request import Existing, Request, choose_campaign
     from fourmin.cli.display import choose_display
-    from fourmin.cli.output import stdout
+    from fourmin.cli.output import say, stdout
     from fourmin.launch.site import load_site
     from fourmin.launch.timeouts import Timeouts
 
@@ -187,9 +187,10 @@ def run(
         if dry_run:
             # As every other command: a reader may go away.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            plan = [json.dumps(plan_json(prepared))] if json_lines else plan_lines(prepared)
-            for line in plan:
-                stdout().print(line)
+            if json_lines:
+                stdout().print(json.dumps(plan_json(prepared)))
+            else:
+                say(plan_lines(prepared))
         prepared.require()
         if dry_run:
             return

@@ -42,13 +42,17 @@ def specification(comparison: Comparison, chart: str) -> Spec:
     """The Vega-Lite specification of a chart with its rows.
 
     Results that must not be compared are in different panels, as they are in different tables.
-    Raises FourminError where no result has what the chart shows.
+    Practice is drawn where no result that counts has what the chart shows. Raises FourminError
+    where there is none of that either.
     """
     heading, make, nothing = _CHARTS[chart]
+    told = f"Ruleset {comparison.ruleset}. No invalid result is drawn."
     panels = make(rows.may_be_drawn(comparison.results))
     if not panels:
+        panels = make(rows.may_be_drawn(comparison.practice))
+        told += " Practice campaigns, which never count."
+    if not panels:
         raise FourminError(f"nothing to draw in the chart {chart}", nothing)
-    told = f"Ruleset {comparison.ruleset}. No invalid result is drawn."
     described = f"{heading}. " + " ".join(str(panel["title"]["text"]) + "." for panel in panels)
     return {
         "$schema": specs.SCHEMA,
