@@ -25,7 +25,8 @@ def presets(
         if as_json:
             console.print(json.dumps(configuration, indent=2))
             return
-        say((f"{name}: {describe_preset(name)[1]}\n",))
+        told = f"{name}: {describe_preset(name)[1]}".split("\n\n")
+        say(line for paragraph in told for line in (" ".join(paragraph.split()), ""))
         others = fields_not_read(preset.optimizer)
         for field, value in configuration.items():
             note = f"  (not read by {preset.optimizer})" if field in others else ""

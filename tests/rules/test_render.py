@@ -59,11 +59,11 @@ def test_text_says_once_what_several_have_in_common() -> None:
     places = [f"s/lab/box/digits/{name}" for name in "abcd"]
     report = _report_of(
         [("campaign", place) for place in places],
-        *(_finding(severity="warning", code="SYS006", path=place) for place in places),
+        *(_finding(severity="warning", code="SYS003", path=place) for place in places),
         *(_finding(path=f"{places[1]}/run-{n}/events.log", message=f"{n} off") for n in range(9)),
     )
     assert _lines("text", report) == [
-        "campaign s/lab/box/digits/b: not valid (9 errors, 1 warning)",
+        "campaign s/lab/box/digits/b: not valid (9 errors, 1 warning); look first at LED004",
         *(
             line
             for n in range(3)
@@ -87,10 +87,10 @@ def test_text_is_five_lines_where_there_is_no_error_or_warning() -> None:
         [*(("submission", f"submissions/lab/box{n}") for n in range(200))]
         + [("campaign", place) for place in places],
         *(_finding(severity="note", path=place) for place in places),
-        *(_finding(severity="note", code="SUB007", path=p, unchecked=True) for p in places[:3]),
+        *(_finding(severity="note", code="SYS003", path=p, unchecked=True) for p in places[:3]),
     )
     assert _lines("text", report) == [
-        "no error: 200 submissions; unchecked SUB007: 3 campaigns; valid: 197 campaigns",
+        "no error: 200 submissions; unchecked SYS003: 3 campaigns; valid: 197 campaigns",
         "Checked 200 campaigns, 200 submissions by ruleset 1.0: 0 errors, 0 warnings, 203 notes "
         "(-v).",
     ]

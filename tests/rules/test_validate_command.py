@@ -98,8 +98,9 @@ def test_without_a_path_the_usual_folders_are_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, output = _run("validate")
-    assert (code, "no folder submissions or results" in output) == (2, True)
+    with pytest.raises(FourminError, match="nothing to check") as refused:
+        _run("validate")
+    assert refused.value.exit_code == 2
     make_campaign(tmp_path / "results")
     assert _run("validate")[0] == 0
 
