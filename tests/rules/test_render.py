@@ -59,7 +59,7 @@ def test_text_says_once_what_several_have_in_common() -> None:
     places = [f"s/lab/box/digits/{name}" for name in "abcd"]
     report = _report_of(
         [("campaign", place) for place in places],
-        *(_finding(severity="warning", code="SYS003", path=place) for place in places),
+        *(_finding(severity="warning", code="SYS006", path=place) for place in places),
         *(_finding(path=f"{places[1]}/run-{n}/events.log", message=f"{n} off") for n in range(9)),
     )
     assert _lines("text", report) == [
@@ -91,8 +91,8 @@ def test_text_is_five_lines_where_there_is_no_error_or_warning() -> None:
     )
     assert _lines("text", report) == [
         "no error: 200 submissions; unchecked SYS003: 3 campaigns; valid: 197 campaigns",
-        "Checked 200 campaigns, 200 submissions by ruleset 1.0: 0 errors, 0 warnings, 203 notes "
-        "(-v).",
+        "Checked 200 campaigns, 200 submissions by ruleset 1.0: 0 errors, 0 warnings, 203 notes (-v); "
+        "3 campaigns unchecked.",
     ]
 
 
