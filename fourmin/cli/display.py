@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fourmin.base.text import how_many, printable
+from fourmin.base.text import folded, how_many, printable
 from fourmin.campaign.events import (
     CampaignClosed,
     CampaignOpened,
@@ -29,7 +29,7 @@ from fourmin.campaign.events import (
     RunStarting,
 )
 from fourmin.campaign.standing import RunUnderWay, Standing
-from fourmin.cli.output import stderr, stdout
+from fourmin.cli.output import say, stderr, stdout
 from fourmin.ledger.campaign import SUMMARY_FILE
 from fourmin.log import keys
 from fourmin.results.run_result import CONVERGED, RunFacts
@@ -98,36 +98,43 @@ class LiveDisplay(Display):
         """Bring the view up to date, and say above it what it does not keep."""
         super().take(event)
         if isinstance(event, (Note, RunRestarting)):
-            self._console.print(_line(event, self._standing))
+            self._console.print(folded(_line(event, self._standing) or "", self._console.width))
 
     def _render(self) -> RenderableType:
         standing = self._standing
         if standing.campaign is None:
             return Text("")
-        lines: list[RenderableType] = [Text(_headline(standing.campaign), style="bold")]
+        width = self._console.width
+        headline = folded(_headline(standing.campaign), width, 2)
+        lines: list[RenderableType] = [Text(headline, style="bold")]
         for _, result in sorted(standing.finished.items()):
-            good = result.status == CONVERGED
-            lines.append(Text(_line(result, standing) or "", style="green" if good else "red"))
+            style = "green" if result.status == CONVERGED else "red"
+            lines.append(Text(folded(_line(result, standing) or "", width, 2), style=style))
         if standing.under_way is not None:
             lines.append(self._running(standing.under_way, standing.campaign))
         return Group(*lines)
 
     def _running(self, run: RunUnderWay, campaign: CampaignOpened) -> RenderableType:
+        """One line; where it does not fit, what matters least is left out."""
         standing, epochs = self._standing, self._standing.expected_epochs
-        row = Table.grid(padding=(0, 2))
-        rate = f"{run.images_per_second:,.0f} images/s" if run.images_per_second else ""
         accuracy = "-" if run.accuracy is None else f"{run.accuracy:.4f}"
         left = standing.seconds_left
-        row.add_row(
-            _run(run.run, standing),
-            _bar(run.epoch, epochs),
-            f"epoch {run.epoch}/{epochs:g}" if run.epoch else run.phase,
-            rate,
-            f"accuracy {accuracy} (target {campaign.quality_target:g})",
-            f"{standing.elapsed:.1f} s",
-            "" if left is None else f"about {left:.0f} s left",
-        )
-        return row
+        parts = {
+            "run": _run(run.run, standing),
+            "bar": _bar(run.epoch, epochs),
+            "epoch": f"epoch {run.epoch}/{epochs:g}" if run.epoch else run.phase,
+            "rate": f"{run.images_per_second:,.0f} images/s" if run.images_per_second else "",
+            "accuracy": f"accuracy {accuracy}",
+            "target": f"(target {campaign.quality_target:g})",
+            "elapsed": f"{standing.elapsed:.1f} s",
+            "left": "" if left is None else f"about {left:.0f} s left",
+        }
+        for least in ("", "rate", "target", "elapsed", "bar", "left", "accuracy"):
+            parts.pop(least, None)
+            line = "  ".join(filter(None, parts.values())).replace("  (target", " (target")
+            if len(line) < self._console.width:
+                break
+        return Text(line, no_wrap=True, overflow="ellipsis")
 
 
 class JsonDisplay(Display):
@@ -223,11 +230,12 @@ def _print_closing(closed: CampaignClosed, opened: CampaignOpened | None) -> Non
             "-" if run["minutes"] is None else f"{run['minutes'] * 60:.2f} s",
         )
     console.print(table)
-    console.print(_result(closed))
-    console.print(f"written to {closed.campaign}  ({SUMMARY_FILE}, ledger.jsonl, run-<i>/)")
     errors = f" ({how_many(closed.errors, 'error')})" if closed.errors else ""
     again = f"fourmin validate {closed.campaign}"
-    console.print(f"checked: {closed.verdict}{errors}; again with: {again}")
+    lines = [_result(closed)]
+    lines += [f"written to {closed.campaign}  ({SUMMARY_FILE}, ledger.jsonl, run-<i>/)"]
+    lines += [f"checked: {closed.verdict}{errors}; again with: {again}"]
+    say(lines)
 
 
 def _result(closed: CampaignClosed) -> str:

@@ -77,7 +77,7 @@ def test_text_says_once_what_several_have_in_common() -> None:
         "Checked 4 campaigns by ruleset 1.0: 9 errors, 4 warnings, 0 notes.",
     ]
     whole = list(as_text(report, verbose=True))
-    assert sum("LED004" in line for line in whole) == 9
+    assert sum("LED004 run" in line for line in whole) == 9
     assert sum(line.startswith("  warning") for line in whole) == 4
 
 
