@@ -20,17 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fourmin.base.document import document
 from fourmin.base.errors import FourminError, list_names
+from fourmin.base.installation import install
 from fourmin.launch.agent import Agent, agent_environment
 from fourmin.recipe.allreduces import NAMES
 from fourmin.recipe.topology import check_group_size
+from fourmin.recipe.tuning import fastest_table, shown_faster
 from fourmin.report.charts.lines import log_chart
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version
 
 LEAST_SIZE = 1 << 10
 _KNOWN = {"device": ("auto", "cpu", "cuda"), "dtype": ("float32", "float16", "bfloat16")}
-_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _MEMORY_FACTOR = 2.5
 """Bytes that a worker needs for each byte of the largest tensor: buffers, and the backend's."""
 
@@ -47,14 +49,6 @@ class Options:
     group_size: int = 0
     device: str = "auto"
     dtype: str = "float32"
-
-
-def parse_size(text: str) -> int:
-    """Bytes, from such as 65536, 64KiB or 1GiB. Raises FourminError."""
-    match = re.fullmatch(r"([0-9]+) ?([KMG]iB|B?)", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise FourminError(f"size {text!r} makes no sense", next_step="such as 65536, 64KiB, 1GiB")
-    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 def format_size(nbytes: int) -> str:
@@ -105,7 +99,8 @@ def with_bandwidths(result: Mapping[str, Any]) -> dict[str, Any]:
         }
         for row in result["rows"]
     ]
-    return {"schema_version": 1, **result, "rows": rows}
+    told = {"rows": rows, "tuning": list(fastest_table(shown_faster(rows)))}
+    return document("bench-allreduce", {**result, **told})
 
 
 def table_lines(result: Mapping[str, Any]) -> list[str]:
@@ -113,10 +108,10 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{result['workers']} workers ({result['backend']}, {result['device']}), groups of "
         f"{result['group_size'] or result['workers_per_node']}, {result['dtype']}; "
-        "time of the slowest rank, bandwidths in GB/s",
+        "time of the slowest rank, * the fastest of a size, bandwidths in GB/s",
         "",
         f"{'size':>9}  {'algorithm':<{wide}} {'median ms':>11} {'least':>10} {'most':>10}"
-        f" {'algorithm':>10} {'bus':>8}  sum",
+        f" {'algorithmic':>11} {'bus':>8}  sum",
     ]
     slower_first = sorted(
         result["rows"], key=lambda row: (row["milliseconds"], row["algorithm"]), reverse=True
@@ -129,7 +124,7 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
         star = "*" if fastest[row["bytes"]] == row["algorithm"] else ""
         lines.append(
             f"{size:>9}  {row['algorithm'] + star:<{wide}} {row['milliseconds']:>11.3f}"
-            f" {row['least']:>10.3f} {row['most']:>10.3f} {row['algorithm_bandwidth']:>10.3f}"
+            f" {row['least']:>10.3f} {row['most']:>10.3f} {row['algorithm_bandwidth']:>11.3f}"
             f" {row['bus_bandwidth']:>8.3f}  {'ok' if row['correct'] else 'WRONG'}"
         )
     return [
@@ -158,7 +153,7 @@ def chart(result: Mapping[str, Any]) -> str:
 def _plan(options: Options) -> tuple[dict[str, Any], int]:
     if installed_version("torch") is None:
         raise FourminError("measuring needs torch, not installed here", "",
-                           "pip install 'fourmin[train]'")  # fmt: skip
+                           install("train"))  # fmt: skip
     for name, known in _KNOWN.items():
         if (value := getattr(options, name)) not in known:
             raise FourminError(f"--{name} {value} is not known", next_step=list_names(known))

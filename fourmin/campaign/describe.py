@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,7 +60,7 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
     yield ""
     yield "batch"
     yield from (f"  {name} = {value}" for name, value in batch_arithmetic(prepared).items())
-    for said in filter(None, (prepared.step, switching(configuration))):
+    for said in filter(None, (prepared.step, switching(configuration), *prepared.warnings())):
         yield from ("", said)
     yield ""
     yield f"launcher {prepared.choice.name}: {prepared.choice.reason}"
@@ -71,13 +72,16 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
         yield f"\neach run starts{where}\n{started['command']}"
 
 
-def _started(prepared: Prepared) -> dict[str, str]:
+def _started(prepared: Prepared) -> dict[str, Any]:
     """What would be submitted, if anything, and what each run would start."""
-    started, name = {}, prepared.choice.name
+    started: dict[str, Any] = {}
+    name = prepared.choice.name
     if kind_of(name).one_node and prepared.configuration.nodes > 1:
         started["command"] = f"(nothing: launcher {name} reaches this machine only)"
     elif prepared.launcher is not None:
         started["command"] = prepared.launcher.describe(prepared.configuration)
+        if "\n" not in started["command"]:
+            started["argv"] = shlex.split(started["command"])
     if prepared.submission is not None:
         try:
             started["submits"] = prepared.submission.describe()

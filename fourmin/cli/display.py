@@ -6,7 +6,6 @@ none until the end. Progress goes to standard error, the closing table to standa
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -29,10 +28,12 @@ from fourmin.campaign.events import (
     RunStarting,
 )
 from fourmin.campaign.standing import RunUnderWay, Standing
-from fourmin.cli.output import say, stderr, stdout
+from fourmin.cli.output import print_json, say, stderr, stdout
 from fourmin.ledger.campaign import SUMMARY_FILE
 from fourmin.log import keys
+from fourmin.report.wording import no_interval
 from fourmin.results.run_result import CONVERGED, RunFacts
+from fourmin.results.statistics import says_something
 
 LONGEST_LINE = 2000
 
@@ -141,7 +142,7 @@ class JsonDisplay(Display):
     """One JSON object a line on standard output, and the result in the last one."""
 
     def take(self, event: Event) -> None:
-        print(json.dumps(event.to_json()), flush=True)  # noqa: T201 - this is the output
+        print_json("event", event.to_json(), indent=None)
 
 
 def _line(event: Event, standing: Standing) -> str | None:
@@ -235,6 +236,7 @@ def _print_closing(closed: CampaignClosed, opened: CampaignOpened | None) -> Non
     lines = [_result(closed)]
     lines += [f"written to {closed.campaign}  ({SUMMARY_FILE}, ledger.jsonl, run-<i>/)"]
     lines += [f"checked: {closed.verdict}{errors}; again with: {again}"]
+    lines += [f"warning: {text}" for text in closed.warnings or ()]
     say(lines)
 
 
@@ -251,8 +253,11 @@ def _result(closed: CampaignClosed) -> str:
         )
     low_high = ""
     if summary["ci95"]:
+        counted = sum(run["minutes"] is not None for run in summary["runs"])
         low, high = (60 * bound for bound in summary["ci95"])
-        low_high = f", 95% interval {low:.2f} to {high:.2f} s"
+        tells = says_something((low, high), counted)
+        said = f"{low:.2f} to {high:.2f} s" if tells else no_interval(counted)
+        low_high = f", 95% interval {said}"
     spread = f", CV {summary['cv']:.1%}" if summary["cv"] is not None else ""
     kind = "practice, which never counts" if practice else "benchmark result"
     return (

@@ -36,11 +36,10 @@ def doctor(
     Nothing is changed. Exit code 0: the main job (`fourmin run`) can run; 2: it cannot.
     """
     import dataclasses
-    import json
 
     from fourmin.base.text import printable
     from fourmin.campaign.placement import Placement
-    from fourmin.cli.output import say, stderr, stdout
+    from fourmin.cli.output import print_json, say, stderr
     from fourmin.doctor.examine import examine, examine_nodes
     from fourmin.launch.site import load_site
     from fourmin.launch.timeouts import Timeouts
@@ -52,9 +51,8 @@ def doctor(
         )
         others = examine_nodes(preset, nodes, launcher, place, stderr().print)
         found = dataclasses.replace(found, checks=(*found.checks, *others))
-    console = stdout()
     if as_json:
-        console.print(json.dumps(found.to_json(), indent=2))
+        print_json("doctor", found.to_json())
     else:
         say(map(printable, _lines(found)))
     if not found.ok:

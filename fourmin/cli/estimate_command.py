@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fourmin.base.errors import FourminError
 from fourmin.cli import options
+from fourmin.cli.config_file import field_options
 from fourmin.estimate.profile import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def estimate(
-    preset: options.Preset = "digits",
+    ctx: typer.Context,
+    preset: options.AnyPreset = None,
     nodes: options.Nodes = None,
     procs_per_node: options.ProcsPerNode = None,
     system_profile: Annotated[
@@ -58,7 +61,12 @@ def estimate(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.svg", help="Write a chart of images/s against the ideal line."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.svg",
+            help="Write a chart of images/s against the ideal line.",
+        ),
     ] = None,
     validation: Annotated[
         bool,
@@ -71,11 +79,9 @@ def estimate(
     For any preset, number of nodes, machine and all-reduce. Never a result: `fourmin validate`
     refuses it.
     """
-    import json
-
     from rich.markdown import Markdown
 
-    from fourmin.cli.output import say, stdout
+    from fourmin.cli.output import print_json, say, stdout
     from fourmin.estimate.profile import load_profile
     from fourmin.estimate.render import text_lines, validation_lines
     from fourmin.estimate.run import estimate as make
@@ -88,24 +94,18 @@ def estimate(
 
         console.print(Markdown("\n".join(validation_lines(validate()))), soft_wrap=False)
         return
+    if preset is None:
+        raise FourminError("which preset?", next_step="--preset NAME: `fourmin presets` lists them")
+    options.require_output(output)
     profile = load_profile(system_profile)
-    given = {
-        "nodes": nodes,
-        "procs_per_node": procs_per_node,
-        "precision": precision,
-        "allreduce": allreduce,
-        "group_size": group_size,
-        "fusion_threshold": fusion_threshold,
-        "hybrid_threshold": hybrid_threshold,
-    }
-    configuration = _configuration(preset, given, settings or [], tuning, profile)
+    configuration = _configuration(preset, field_options(ctx), settings or [], tuning, profile)
     profile = _with_measured(profile, configuration, images_per_second, step_report, data_report)
     benchmark = load_ruleset().benchmark(configuration.benchmark)
     made = make(configuration, profile, benchmark, epochs=epochs)
     if output is not None:
-        _write(output, estimate_chart(made))
+        output.write_text(estimate_chart(made), encoding="utf-8")
     if as_json:
-        console.print(json.dumps(made.to_json(), indent=2))
+        print_json("estimate", made.to_json())
         return
     say(text_lines(made))
     if output is not None:
@@ -122,7 +122,6 @@ def _configuration(
     """The whole configuration on the profile's machine. Raises FourminError for what cannot be."""
     from dataclasses import replace
 
-    from fourmin.base.errors import FourminError
     from fourmin.estimate.hybrid import with_threshold
     from fourmin.recipe.allreduces import needs
     from fourmin.recipe.presets import load_preset
@@ -164,7 +163,6 @@ def _with_measured(
     step_report: Path | None,
     data_report: Path | None,
 ) -> Profile:
-    from fourmin.base.errors import FourminError
     from fourmin.estimate.measured import with_data_report, with_stated_rate, with_step_report
 
     if data_report is not None:
@@ -177,12 +175,3 @@ def _with_measured(
     if step_report is not None:
         return with_step_report(profile, configuration, step_report)
     return profile
-
-
-def _write(path: Path, text: str) -> None:
-    from fourmin.base.errors import FourminError
-
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise FourminError(f"cannot write {path}", error.strerror or str(error)) from None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from fourmin.base.document import document
 from fourmin.base.errors import FourminError
 from fourmin.base.text import columns_of, folded, printable_lines
 
@@ -45,13 +48,20 @@ def say(lines: Iterable[str], console: Console | None = None) -> None:
         console.print(text)
 
 
+def print_json(kind: str, content: Mapping[str, Any], indent: int | None = 2) -> None:
+    """Print a document on standard output, whatever the terminal's width."""
+    sys.stdout.write(json.dumps(document(kind, content), indent=indent) + "\n")
+    sys.stdout.flush()
+
+
 def print_error(error: FourminError) -> None:
     """What, why and what next, on at most one screen."""
     console = stderr()
     lines = [*_first_lines("error: ", error.what), *_first_lines("  why: ", error.why)]
     lines = [*lines, *_first_lines(" next: ", error.next_step)]
-    console.print(lines[0], style="bold red" if sys.stderr.isatty() else "")
-    for line in lines[1:]:
+    first, *others = (folded(line, columns_of(sys.stderr), len("error: ")) for line in lines)
+    console.print(first, style="bold red" if sys.stderr.isatty() else "")
+    for line in others:
         console.print(line)
 
 

@@ -8,6 +8,7 @@ import warnings
 from typing import NamedTuple
 
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
 from fourmin.datasets.manifest import ImageRow
 
 _EXIF_ORIENTATION = 0x0112
@@ -37,7 +38,7 @@ def require_pillow() -> None:
         raise FourminError(
             "images cannot be checked here",
             "the package pillow is missing",
-            "pip install 'fourmin[train]'",
+            install("train"),
         ) from error
 
 

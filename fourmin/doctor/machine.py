@@ -138,20 +138,23 @@ def results_folder(folder: Path) -> Iterator[Check]:
         yield Check("disk", WARNING, message, "make room, or name another folder")
 
 
-def caches() -> Iterator[Check]:
-    """Whether the folder can be written in which fourmin keeps datasets that it makes."""
-    folder = user_folder("XDG_CACHE_HOME", ".cache")
-    created = not folder.exists()
-    try:
-        ensure_writable_folder(folder, "cache")
-    except FourminError as error:
-        message = ": ".join(filter(None, (error.what, error.why)))
-        yield Check("cache", MISSING, message, "set XDG_CACHE_HOME to a folder you can write to")
-        return
-    finally:
-        if created and folder.is_dir():
-            _remove_if_empty(folder)
-    yield Check("cache", OK, f"datasets that fourmin makes are kept in {folder}")
+def own_folders() -> Iterator[Check]:
+    """Whether the folders can be written in which fourmin keeps datasets, and what it remembers."""
+    for topic, variable, usual, kept in (
+        ("cache", "XDG_CACHE_HOME", ".cache", "datasets that fourmin makes"),
+        ("state", "XDG_STATE_HOME", ".local/state", "campaigns that this machine knows"),
+    ):
+        folder = user_folder(variable, usual)
+        created = not folder.exists()
+        try:
+            ensure_writable_folder(folder, topic)
+            yield Check(topic, OK, f"{kept} are kept in {folder}")
+        except FourminError as error:
+            message = ": ".join(filter(None, (error.what, error.why)))
+            yield Check(topic, MISSING, message, f"set {variable} to a folder you can write to")
+        finally:
+            if created and folder.is_dir():
+                _remove_if_empty(folder)
 
 
 def _locking(folder: Path) -> Check:

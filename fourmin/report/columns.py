@@ -132,6 +132,7 @@ DETAILS = (
     Column("not checked", wording.not_checked),
     Column("runs", wording.run_times),
     Column("95% interval", wording.interval),
+    Column("warnings", wording.warnings),
     Column("accuracy", lambda r: number(r.quality, ".4f")),
     Column("RCP", wording.reference_point),
     Column("scaling", wording.scaling),

@@ -19,7 +19,7 @@ from fourmin.report.pair_wording import conclusion, difference_rows, headline
 from fourmin.report.side_by_side import SideBySide
 from fourmin.report.wording import NONE, apart, one_line, short_verdict, tables
 
-BRIEF = ("not checked", "runs", "95% interval")
+BRIEF = ("not checked", "runs", "95% interval", "warnings")
 """The details that are said of each result in any case."""
 LEAST_WIDTH = 80
 MOST_WIDTH = 10_000

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
+from fourmin.base.document import document
 from fourmin.base.text import how_many, printable
 from fourmin.ledger.landings import CLAIMED, REGISTERED, REGISTRATIONS
 from fourmin.rules.junit import as_junit
@@ -33,7 +34,7 @@ _GITHUB_LEVELS = {ERROR: "error", WARNING: "warning", NOTE: "notice"}
 
 def as_json(report: Report) -> Iterator[str]:
     """One JSON object, in ASCII."""
-    yield json.dumps(report.to_json(), indent=2)
+    yield json.dumps(document("validation", report.to_json()), indent=2)
 
 
 def as_text(report: Report, verbose: bool = False) -> Iterator[str]:

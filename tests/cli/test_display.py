@@ -129,6 +129,7 @@ def test_json_lines_end_with_the_result(tmp_path: Path, capsys: pytest.CaptureFi
     assert sum(line.get("event") == "run-finished" for line in lines) == 5
     summary = json.loads((folder / "summary.json").read_bytes())
     assert lines[-1] == {
+        "schema_version": 1, "kind": "fourmin-event", "warnings": [],
         "event": "campaign-closed", "campaign": str(folder), "minutes": summary["minutes"],
         "valid": True, "status": "valid", "unchecked": [], "verdict": "valid", "errors": 0,
         "summary": summary,
@@ -234,7 +235,8 @@ def test_json_lines_byte_for_byte(capsys: pytest.CaptureFixture[str]) -> None:
     display = displays.JsonDisplay()
     for event in events():
         display.take(event)
-    assert capsys.readouterr().out == JSON_LINES
+    begins = '{"schema_version": 1, "kind": "fourmin-event", "event": '
+    assert capsys.readouterr().out == JSON_LINES.replace('{"event": ', begins)
 
 
 def test_quiet_says_nothing_before_the_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,8 +91,8 @@ def test_text_is_five_lines_where_there_is_no_error_or_warning() -> None:
     )
     assert _lines("text", report) == [
         "no error: 200 submissions; unchecked SYS003: 3 campaigns; valid: 197 campaigns",
-        "Checked 200 campaigns, 200 submissions by ruleset 1.0: 0 errors, 0 warnings, 203 notes (-v); "
-        "3 campaigns unchecked.",
+        "Checked 200 campaigns, 200 submissions by ruleset 1.0: 0 errors, 0 warnings, 203 notes "
+        "(-v); 3 campaigns unchecked.",
     ]
 
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAPER, config
 from fourmin.report.model import Comparison, Result
@@ -153,5 +154,5 @@ def vl_convert() -> Any:
         raise FourminError(
             "charts need vl-convert-python",
             "the plain install has no charts",
-            "pip install 'fourmin[report]'",
+            install("report"),
         ) from None
