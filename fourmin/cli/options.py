@@ -32,7 +32,7 @@ def of_field(name: str, more: str = "") -> Any:
     unit = "SIZE" if field.unit in SIZE_UNITS else field.unit.upper()
     return training(
         metavar="|".join(field.choices) or unit or "N",
-        help=field.meaning + more,
+        help=field.help + more,
         autocompletion=_beginning(field.choices),
     )
 

@@ -59,9 +59,8 @@ def print_error(error: FourminError) -> None:
     console = stderr()
     lines = [*_first_lines("error: ", error.what), *_first_lines("  why: ", error.why)]
     lines = [*lines, *_first_lines(" next: ", error.next_step)]
-    first, *others = (folded(line, columns_of(sys.stderr), len("error: ")) for line in lines)
-    console.print(first, style="bold red" if sys.stderr.isatty() else "")
-    for line in others:
+    console.print(lines[0], style="bold red" if sys.stderr.isatty() else "")
+    for line in lines[1:]:
         console.print(line)
 
 

@@ -69,6 +69,13 @@ class Field:
         stated = [(words, getattr(self, name)) for name, _, words in _BOUNDS]
         return " and ".join(f"{words} {bound}" for words, bound in stated if bound is not None)
 
+    @property
+    def help(self) -> str:
+        if not self.choices:
+            return self.meaning
+        *others, last = self.choices
+        return f"{self.meaning.rstrip('.')}: {', '.join(others)} or {last}."
+
     def coerce(self, value: Any) -> Any:
         """`value` as the field's type; JSON does not tell 16 from 16.0.
 
