@@ -108,7 +108,7 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{result['workers']} workers ({result['backend']}, {result['device']}), groups of "
         f"{result['group_size'] or result['workers_per_node']}, {result['dtype']}; "
-        "time of the slowest rank, * the fastest of a size, bandwidths in GB/s",
+        "time of the slowest rank, a star the fastest of a size, bandwidths in GB/s",
         "",
         f"{'size':>9}  {'algorithm':<{wide}} {'median ms':>11} {'least':>10} {'most':>10}"
         f" {'algorithmic':>11} {'bus':>8}  sum",
