@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RESULTS ?= results
+LOWEST ?= train report tensorboard
+LOWEST_TESTS ?= tests/cli tests/rules tests/report tests/results tests/recipe tests/training tests/run
 
 # Files of tests beside each other, in the order that tests/conftest.py gives them. A worker that
 # crashes ends the run with its test's name, and no new one takes its place, which may hang.
@@ -11,7 +13,7 @@ PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-
 	--max-worker-restart=0
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow golden fuzz bench-validate bench-two-hosts check format docs release clean
+.PHONY: help install demo test test-slow test-lowest golden fuzz bench-validate bench-two-hosts check format docs release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -33,6 +35,15 @@ test: $(INSTALLED)  ## the tests, without the slow ones
 
 test-slow: $(INSTALLED)  ## the slow tests alone
 	$(BIN)/pytest -m slow
+
+test-lowest: $(INSTALLED)  ## with the lowest versions of what pyproject.toml names (LOWEST: extras)
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(BIN)/python tools/lowest.py $(LOWEST) > $(VENV)-lowest/lowest.txt
+	$(VENV)-lowest/bin/pip install --quiet --requirement $(VENV)-lowest/lowest.txt
+	$(VENV)-lowest/bin/pip install --quiet --no-deps --editable .
+	$(VENV)-lowest/bin/pip install --quiet --constraint $(VENV)-lowest/lowest.txt hypothesis \
+		pytest pytest-timeout pytest-xdist psutil
+	$(VENV)-lowest/bin/pytest -m 'not slow' $(LOWEST_TESTS)
 
 golden: $(INSTALLED)  ## write the golden files of tests anew, for a change that is meant
 	$(BIN)/pytest --update-golden
@@ -61,6 +72,7 @@ docs: $(INSTALLED)  ## write what is generated anew: pages, schemas, pictures, g
 	$(BIN)/python docs/tools/readme_tables.py
 	$(BIN)/python docs/tools/command_pages.py
 	$(BIN)/python docs/tools/log_page.py
+	$(BIN)/python docs/tools/json_page.py
 	$(BIN)/python docs/tools/map_picture.py
 	$(BIN)/fourmin report submissions --format svg --output docs/time-to-train.svg
 	$(BIN)/python benchmarks/ablation_page.py benchmarks/results/ablation-*.json
@@ -72,4 +84,4 @@ bench-two-hosts: $(INSTALLED)  ## all-reduce on two simulated hosts (root, ip an
 	$(BIN)/python benchmarks/two_hosts.py
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-lowest .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

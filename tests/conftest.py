@@ -24,7 +24,8 @@ import pytest
 from fourmin.base.errors import ENDING
 
 TESTS = Path(__file__).resolve().parent
-sys.path[:0] = [str(TESTS / "support"), str(TESTS.parent / "docs" / "tools")]
+PLACES = (TESTS / "support", TESTS.parent / "docs" / "tools", TESTS.parent / "tools")
+sys.path[:0] = map(str, PLACES)
 # Tests run beside each other: one thread for each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not Path("/dev/nvidiactl").exists():

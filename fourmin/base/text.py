@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import shutil
+import textwrap
 import unicodedata
-from typing import Any
+from typing import IO, Any
 
 _HARMFUL = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Unicode categories that move cursors, reorder or hide text, or mean nothing."""
@@ -39,6 +43,33 @@ def command(*words: object) -> str:
 def how_many(number: int, noun: str, form: str = "") -> str:
     """A number with its noun, in the plural where it takes one; `form` is the number's format."""
     return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
+
+
+def columns_of(stream: IO[str]) -> int | None:
+    """How wide a line may be: COLUMNS, or the terminal's width; None of a file or a pipe."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked):
+        return int(asked)
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def folded(line: str, width: int | None, hang: int | None = None) -> str:
+    """`line` in lines of at most `width` columns (None: any), words whole.
+
+    The further ones begin at column `hang`, or where the last column of `line` does: what two
+    spaces stand before.
+    """
+    if width is None or len(line) <= width:
+        return line
+    if hang is None:
+        starts = [gap.end() for gap in re.finditer(r"^ +|  +", line[: width // 2])]
+        hang = starts[-1] if starts else 2
+    longest = max(map(len, line.split()))
+    indent = " " * max(0, min(hang, width - longest))
+    lines = textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines)
 
 
 def _escaped(char: str) -> str:

@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fourmin.base.document import document
 from fourmin.base.errors import FourminError, list_names
+from fourmin.base.installation import install
 from fourmin.base.processes import Scratch
 from fourmin.launch.agent import Forge, agent_arguments
 from fourmin.recipe.allreduces import ALL_REDUCES, NAMES
 from fourmin.recipe.topology import check_group_size
+from fourmin.recipe.tuning import fastest_table, shown_faster
 from fourmin.report.charts.lines import log_chart
 from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import installed_version
@@ -30,7 +33,6 @@ LEAST_SIZE = 1 << 10
 ALONE = tuple(name for name, entry in ALL_REDUCES.items() if not entry.table)
 """Those that sum, and do not choose another."""
 _KNOWN = {"device": ("auto", "cpu", "cuda"), "dtype": ("float32", "float16", "bfloat16")}
-_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _MEMORY_FACTOR = 3.5
 """Bytes that a worker needs for each byte of the largest tensor: buffers, and the backend's."""
 
@@ -50,14 +52,6 @@ class Options:
     min_size: int = LEAST_SIZE
     algorithm: str = ""
     """The only one that is measured, in and out of place, as nccl-tests do; "": all, and tables."""
-
-
-def parse_size(text: str) -> int:
-    """Bytes, from such as 65536, 64KiB or 1GiB. Raises FourminError."""
-    match = re.fullmatch(r"([0-9]+) ?([KMG]iB|B?)", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise FourminError(f"size {text!r} makes no sense", next_step="such as 65536, 64KiB, 1GiB")
-    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 def format_size(nbytes: int) -> str:
@@ -94,7 +88,9 @@ def measure(options: Options) -> dict[str, Any]:
         plan_path, result_path = folder / "plan.json", folder / "result.json"
         plan_path.write_text(json.dumps(plan))
         _run(workers, [str(plan_path), str(result_path)], folder)
-        return with_bandwidths(json.loads(result_path.read_text()))
+        found = json.loads(result_path.read_text())
+        found["tuning"] = fastest_table(shown_faster(found["rows"]))
+        return with_bandwidths(found)
 
 
 def with_bandwidths(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,7 +106,7 @@ def with_bandwidths(result: Mapping[str, Any]) -> dict[str, Any]:
         }
         for row in result["rows"]
     ]
-    return {"schema_version": 1, **result, "rows": rows}
+    return document("bench-allreduce", {**result, "rows": rows})
 
 
 def table_lines(result: Mapping[str, Any]) -> list[str]:
@@ -118,10 +114,10 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{result['workers']} workers ({result['backend']}, {result['device']}), groups of "
         f"{result['group_size'] or result['workers_per_node']}, {result['dtype']}; "
-        "time of the slowest rank, bandwidths in GB/s",
+        "time of the slowest rank, a star the fastest of a size, bandwidths in GB/s",
         "",
         f"{'size':>9}  {'algorithm':<{wide}} {'median ms':>11} {'least':>10} {'most':>10}"
-        f" {'CV':>6} {'p99':>9} {'algorithm':>10} {'bus':>8}  sum",
+        f" {'CV':>6} {'p99':>9} {'algorithmic':>11} {'bus':>8}  sum",
     ]
     slower_first = sorted(
         result["rows"], key=lambda row: (row["milliseconds"], row["algorithm"]), reverse=True
@@ -136,7 +132,7 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
             f"{size:>9}  {row['algorithm'] + star:<{wide}} {row['milliseconds']:>11.3f}"
             f" {row['least']:>10.3f} {row['most']:>10.3f}"
             f" {_or_none(row.get('cv'), '.1%'):>6} {_or_none(row.get('p99'), '.3f'):>9}"
-            f" {row['algorithm_bandwidth']:>10.3f} {row['bus_bandwidth']:>8.3f}"
+            f" {row['algorithm_bandwidth']:>11.3f} {row['bus_bandwidth']:>8.3f}"
             f"  {'ok' if row['correct'] else 'WRONG'}"
         )
     return [
@@ -169,7 +165,7 @@ def chart(result: Mapping[str, Any]) -> str:
 def _plan(options: Options) -> tuple[dict[str, Any], int]:
     if installed_version("torch") is None:
         raise FourminError("measuring needs torch, not installed here", "",
-                           "pip install 'fourmin[train]'")  # fmt: skip
+                           install("train"))  # fmt: skip
     for name, known in _KNOWN.items():
         if (value := getattr(options, name)) not in known:
             raise FourminError(f"--{name} {value} is not known", next_step=list_names(known))

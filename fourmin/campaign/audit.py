@@ -18,7 +18,13 @@ from typing import Any
 from fourmin.base.errors import NOT_CONVERGED, FourminError
 from fourmin.base.processes import Scratch
 from fourmin.base.text import command
-from fourmin.campaign.requirements import Data, get_registered_data
+from fourmin.campaign.requirements import (
+    Data,
+    Place,
+    get_registered_data,
+    missing,
+    require,
+)
 from fourmin.campaign.watch import Watch
 from fourmin.launch.job import Job
 from fourmin.launch.local import LocalLauncher
@@ -193,7 +199,9 @@ def prepare_audit(campaign: Path, run: int, data_dir: Path | None, steps: int | 
         )
     data = get_registered_data(view.plan, data_dir)
     cores = len(os.sched_getaffinity(0))
-    return Replay(chosen.facts, replayable(chosen.configuration, usable_gpus(), cores, steps), data)
+    replay = replayable(chosen.configuration, usable_gpus(), cores, steps)
+    require(tuple(missing(replay, Place.seen())), replay.preset)
+    return Replay(chosen.facts, replay, data)
 
 
 def _same_machine(claimed: RunFacts, replayed: RunFacts) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,15 +52,18 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
     wanted, configuration, benchmark = prepared.wanted, prepared.configuration, prepared.benchmark
     place = f"of {wanted.folder}" if isinstance(wanted, Existing) else f"in {wanted.results}"
     yield f"preset {configuration.preset}, benchmark {benchmark.name}: {benchmark.title}"
-    yield f"{prepared.runs} runs to {benchmark.quality_target:g}, {place}\n"
+    yield f"{prepared.runs} runs to {benchmark.quality_target:g}, {place}"
+    yield ""
     yield "configuration"
     yield from (f"  {name} = {value}" for name, value in configuration.to_json().items())
-    yield f"  (digest {configuration.digest()})\n\nbatch"
+    yield f"  (digest {configuration.digest()})"
+    yield ""
+    yield "batch"
     yield from (f"  {name} = {value}" for name, value in batch_arithmetic(prepared).items())
-    yield f"\n{prepared.step}"
-    if said := switching(configuration):
-        yield f"\n{said}"
-    yield f"\nlauncher {prepared.choice.name}: {prepared.choice.reason}"
+    for said in filter(None, (prepared.step, switching(configuration), *prepared.warnings())):
+        yield from ("", said)
+    yield ""
+    yield f"launcher {prepared.choice.name}: {prepared.choice.reason}"
     started = _started(prepared)
     if "submits" in started:
         yield f"\nwould be submitted\n{started['submits']}"
@@ -68,13 +72,16 @@ def plan_lines(prepared: Prepared) -> Iterator[str]:
         yield f"\neach run starts{where}\n{started['command']}"
 
 
-def _started(prepared: Prepared) -> dict[str, str]:
+def _started(prepared: Prepared) -> dict[str, Any]:
     """What would be submitted, if anything, and what each run would start."""
-    started, name = {}, prepared.choice.name
+    started: dict[str, Any] = {}
+    name = prepared.choice.name
     if kind_of(name).one_node and prepared.configuration.nodes > 1:
         started["command"] = f"(nothing: launcher {name} reaches this machine only)"
     elif prepared.launcher is not None:
         started["command"] = prepared.launcher.describe(prepared.configuration)
+        if "\n" not in started["command"]:
+            started["argv"] = shlex.split(started["command"])
     if prepared.submission is not None:
         try:
             started["submits"] = prepared.submission.describe()

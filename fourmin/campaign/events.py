@@ -24,7 +24,7 @@ from typing import (
 from fourmin.ledger.campaign import Campaign, RunState
 from fourmin.log.records import Record
 from fourmin.results.run_result import RunFacts
-from fourmin.rules.rule import ERROR
+from fourmin.rules.rule import ERROR, WARNING
 from fourmin.rules.verdict import VALID, Report, count
 from fourmin.ruleset import load_ruleset
 
@@ -142,6 +142,8 @@ class CampaignClosed(_Told):
     errors: int
     summary: dict[str, Any]
     """As in summary.json."""
+    warnings: list[str] | None = None
+    """What was found that is no error, and what to do about it."""
 
     @classmethod
     def of(cls, folder: Path, summary: dict[str, Any], report: Report) -> CampaignClosed:
@@ -155,6 +157,7 @@ class CampaignClosed(_Told):
             verdict=checked.words,
             errors=count(report.findings)[ERROR],
             summary=summary,
+            warnings=[f"{f.message}. {f.hint}" for f in report.findings if f.severity == WARNING],
         )
 
 

@@ -12,11 +12,14 @@ from fourmin.campaign.request import Request
 from fourmin.results.names import wrong_folder_name
 from fourmin.results.plan import Plan
 
+NOBODY = "self"
+"""The submitter of a campaign that is never submitted."""
+
 
 def names(request: Request, nodes: int, system: Mapping[str, Any] | None) -> tuple[str, str]:
     """Submitter and system, as given or by default; the system is '' where neither is known."""
     default = "" if system is None else _default_system_name(nodes, system["hardware"])
-    return request.submitter or "self", request.system_name or default
+    return request.submitter or NOBODY, request.system_name or default
 
 
 def _default_system_name(nodes: int, hardware: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from fourmin.base.files import require_writable
 from fourmin.base.processes import Scratch
 from fourmin.campaign.existing import against_going_on, registered_beacon
 from fourmin.campaign.jobs import Submission, inner_options
-from fourmin.campaign.naming import names, require_folder_names
+from fourmin.campaign.naming import NOBODY, names, require_folder_names
 from fourmin.campaign.placement import Placement
 from fourmin.campaign.request import Existing, New, Request, Wanted
 from fourmin.campaign.requirements import (
@@ -75,6 +75,22 @@ class Prepared:
             return False
         slots = self.wanted.campaign.slots()
         return any(slot.started and slot.status is None for slot in slots)
+
+    def warnings(self) -> Iterator[str]:
+        """What is not refused, but better known before a campaign begins."""
+        if isinstance(self.wanted, Existing):
+            return
+        request, configuration = self.wanted.request, self.configuration
+        asked = _asked(request)[0].procs_per_node
+        if configuration.nodes == 1 and configuration.procs_per_node < asked:
+            yield (
+                f"warning: {configuration.procs_per_node} of the preset's {asked} workers: no more "
+                f"have a processor each and share {configuration.global_batch_size} images equally"
+            )
+        if request.submitter in (None, NOBODY) and not request.practice:
+            yield (
+                "warning: without --submitter NAME this campaign can be reported, but not submitted"
+            )
 
     def require(self) -> None:
         """Raise one FourminError that says all that is refused."""
@@ -269,8 +285,17 @@ def _against_new(
     """Why the campaign could not be registered."""
     if place.files:
         yield from _raised(lambda: require_writable(wanted.results, "results folder"))
-    if data is not None and not wanted.request.practice:
+    if wanted.request.practice:
+        return
+    if data is not None:
         yield from other_dataset(data, benchmark)
+    if wanted.request.submitter is None and benchmark.name != load_preset(DEFAULT).benchmark:
+        yield FourminError(
+            f"a campaign of benchmark {benchmark.name} that counts needs a submitter",
+            "without one it could be reported, but never submitted",
+            '--submitter NAME, or submitter = "NAME" in ~/.config/fourmin/config.toml; or '
+            "--submitter self, if it is never to be submitted",
+        )
 
 
 def _against_existing(

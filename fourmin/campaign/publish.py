@@ -15,7 +15,7 @@ from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes, write_durably
 from fourmin.base.processes import Scratch
 from fourmin.base.text import command
-from fourmin.campaign.naming import place_of, require_no_twin
+from fourmin.campaign.naming import NOBODY, place_of, require_no_twin
 from fourmin.campaign.signing import signer
 from fourmin.ledger.campaign import LEDGER_FILE
 from fourmin.ledger.file_kinds import file_kind
@@ -73,6 +73,12 @@ def prepare_publication(
             f"{folder} is no closed campaign",
             "only a campaign that has ended can be submitted",
             "`fourmin run --resume` ends it, `fourmin abandon` gives it up",
+        )
+    if plan.submitter == NOBODY:
+        raise FourminError(
+            f"{folder} has no submitter",
+            f"it was run as {NOBODY}, which stands for nobody",
+            "run another campaign with --submitter NAME",
         )
     place = place_of(plan)
     require_no_twin(submissions, place)

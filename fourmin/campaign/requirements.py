@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
 from fourmin.base.text import command
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.on_demand import ON_DEMAND
@@ -191,7 +192,7 @@ def _missing_packages(configuration: Configuration, place: Place) -> Iterator[Fo
             f"training needs {', '.join(absent)}, not installed "
             + ("here" if place.here else "where the workers run"),
             "the plain installation validates and reports only",
-            "pip install 'fourmin[train]'",
+            install("train"),
         )
 
 

@@ -31,11 +31,9 @@ def audit(
 
     Exit code 0: nothing differs; 1: something does; 2: it could not be done here.
     """
-    import json
-
     from fourmin.base.text import printable
     from fourmin.campaign.audit import prepare_audit
-    from fourmin.cli.output import stderr, stdout
+    from fourmin.cli.output import print_json, stderr, stdout
 
     prepared = prepare_audit(campaign, run, data_dir, steps)
     replay = prepared.configuration
@@ -47,7 +45,7 @@ def audit(
     outcome = prepared.replay()
     console = stdout()
     if as_json:
-        console.print(json.dumps(outcome.to_json()))
+        print_json("audit", outcome.to_json(), indent=None)
     else:
         machine = "the same kind of machine" if outcome.same_machine else "another kind of machine"
         console.print(f"run {run} of {printable(campaign)}, replayed on {machine}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,13 +10,19 @@ from typing import Annotated, Any
 import typer
 
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
+from fourmin.base.values import parse_size
+from fourmin.cli import options
+from fourmin.cli.panels import App
 from fourmin.recipe.configuration import FIELDS
+from fourmin.recipe.settings import from_text
 
-app = typer.Typer(help="Measure what this machine does.", no_args_is_help=True)
+app = App(help="Measure what this machine does.")
 
-Device = Annotated[str, typer.Option(help=f"auto, {FIELDS['device'].one_of}.")]
+Device = Annotated[str, options.one_of("auto", *FIELDS["device"].choices, help="Where.")]
 Precision = Annotated[
-    str, typer.Option(help=f"auto (fp16 on a GPU, bf16 without), {FIELDS['precision'].one_of}.")
+    str,
+    options.one_of("auto", *FIELDS["precision"].choices, help="auto: fp16 on a GPU, bf16 without."),
 ]
 
 
@@ -100,7 +105,7 @@ def data(
     ] = None,
     loader: Annotated[
         list[str] | None,
-        typer.Option(help=f"{FIELDS['loader'].one_of}; may be repeated. Default: all."),
+        options.one_of(*FIELDS["loader"].choices, help="May be repeated. Default: all."),
     ] = None,
     batch_size: Annotated[
         int | None,
@@ -109,23 +114,20 @@ def data(
     device: Device = "auto",
     precision: Precision = "auto",
     decoder: Annotated[
-        str | None, typer.Option(help=f"{FIELDS['decoder'].help} Default: the preset's.")
+        str | None, options.of_field("decoder", more=" Default: the preset's.")
     ] = None,
-    step: Annotated[
-        str | None, typer.Option(help=f"{FIELDS['step'].help} Default: the preset's.")
-    ] = None,
+    step: Annotated[str | None, options.of_field("step", more=" Default: the preset's.")] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="The loader's threads. Default: the preset's.")
     ] = None,
     decoded_cache: Annotated[
-        int,
+        str,
         typer.Option(
-            min=0,
-            metavar="MIB",
+            metavar="SIZE",
             help="Measure pipeline and training also with decoded images kept in memory, after an "
             "epoch that is not timed.",
         ),
-    ] = 0,
+    ] = "0",
     seconds: Annotated[float, typer.Option(min=0.01, help="Length of a window.")] = 2.0,
     repeats: Annotated[int, typer.Option(min=1, help="Windows of each measurement.")] = 3,
     as_json: Annotated[
@@ -151,7 +153,7 @@ def data(
             "global_batch_size": batch_size,
             "step": step,
             "loader_threads": threads,
-            "decoded_cache": decoded_cache,
+            "decoded_cache": from_text("decoded_cache", decoded_cache),
         },
     )
 
@@ -170,12 +172,15 @@ def allreduce(
         int, typer.Option(help="Processes in a group of the hierarchy; 0: all of them.")
     ] = 0,
     device: Device = "auto",
-    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
+    dtype: Annotated[
+        str, options.one_of("float32", "float16", "bfloat16", help="Of the tensors.")
+    ] = "float32",
     output_format: Annotated[
         str,
-        typer.Option(
-            "--format",
-            metavar="table|nccl-tests",
+        options.one_of(
+            "table",
+            "nccl-tests",
+            name="--format",
             help="nccl-tests: the columns of all_reduce_perf, from 8 bytes, of one algorithm.",
         ),
     ] = "table",
@@ -184,7 +189,9 @@ def allreduce(
     ] = "native",
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write JSON, for `fourmin run --tuning FILE`."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write JSON, for `fourmin run --tuning FILE`."
+        ),
     ] = None,
     chart: Annotated[
         Path | None,
@@ -199,7 +206,7 @@ def allreduce(
     from fourmin.base.files import json_bytes, require_writable_file, write_output
     from fourmin.bench import allreduce as bench
     from fourmin.bench.nccl_tests import nccl_tests_lines
-    from fourmin.cli.output import stdout
+    from fourmin.cli.output import print_json, say
 
     if output_format not in ("table", "nccl-tests"):
         raise FourminError(f"no --format {output_format}", next_step="table or nccl-tests")
@@ -213,7 +220,7 @@ def allreduce(
     written = [path for path in (output, chart) if path is not None]
     for path in written:
         require_writable_file(path, "measurement")
-    size = bench.parse_size(max_size)
+    size = parse_size(max_size)
     result = bench.measure(
         bench.Options(
             size, factor, iterations, seconds, procs, group_size, device, dtype,
@@ -226,8 +233,10 @@ def allreduce(
         write_output(chart, bench.chart(result).encode())
     lines = nccl_tests_lines(result) if alone else bench.table_lines(result)
     lines = [*lines, *(f"written: {path}" for path in written)]
-    for line in [json.dumps(result)] if as_json else lines:
-        stdout().print(line)
+    if as_json:
+        print_json("bench-allreduce", result, indent=None)
+    else:
+        say(lines)
 
 
 @app.command()
@@ -257,26 +266,29 @@ def ab(
     fourmin bench ab --a "--preset digits" --b "--preset digits --set lars_epsilon=1e-9"
     """
     from fourmin.bench import ab as bench
-    from fourmin.cli.output import stderr
+    from fourmin.cli.output import print_json, say, stderr
 
-    say = stderr().print if sys.stderr.isatty() else lambda _line: None
-    found, judged = bench.measure(what, (a, b), python or (), margin / 100, minutes, say)
-    sys.stdout.write(
-        json.dumps(found, indent=2) + "\n" if as_json else bench.to_text(found, judged)
-    )
+    tell = stderr().print if sys.stderr.isatty() else lambda _line: None
+    found, judged = bench.measure(what, (a, b), python or (), margin / 100, minutes, tell)
+    if as_json:
+        print_json("bench-ab", found)
+    else:
+        say(bench.to_text(found, judged).splitlines())
 
 
 def _measure(name: str, as_json: bool, **options: Any) -> None:
     """Print what the microbenchmark of a name finds. Raises FourminError where torch is missing."""
-    from fourmin.cli.output import stderr
+    from fourmin.cli.output import print_json, stderr
 
     try:
         benchmark = importlib.import_module(f"fourmin.bench.{name}")
     except ImportError as error:
         raise FourminError(
-            "the training stack is not installed", str(error), "pip install 'fourmin[train]'"
+            "the training stack is not installed", str(error), install("train")
         ) from None
     say = stderr().print if sys.stderr.isatty() else lambda _line: None
     report = benchmark.measure(**options, say=say)
-    text = json.dumps(report.to_json(), indent=2) + "\n" if as_json else report.to_text()
-    sys.stdout.write(text)
+    if as_json:
+        print_json(f"bench-{name}", report.to_json())
+    else:
+        sys.stdout.write(report.to_text())

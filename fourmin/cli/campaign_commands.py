@@ -7,15 +7,18 @@ from typing import Annotated
 
 import typer
 
+from fourmin.base.errors import FourminError
 from fourmin.base.text import command
 from fourmin.cli import options
+from fourmin.cli.config_file import field_options, user_options
 
 SUBMISSIONS = Path("submissions")
 
 
 def register(
+    ctx: typer.Context,
     preset: options.Preset,
-    submitter: Annotated[str, typer.Option(help="Who submits.")],
+    submitter: options.Submitter = None,
     system: options.System = None,
     nodes: options.Nodes = None,
     procs_per_node: options.ProcsPerNode = None,
@@ -46,9 +49,16 @@ def register(
     from fourmin.cli.output import stdout
     from fourmin.ledger.campaign import Campaign
 
+    own = user_options()
+    submitter, system = submitter or own.get("submitter"), system or own.get("system")
+    if submitter is None:
+        raise FourminError(
+            "a registered campaign needs a submitter",
+            next_step='--submitter NAME, or submitter = "NAME" in ~/.config/fourmin/config.toml',
+        )
     request = Request(
         preset=preset,
-        options={"nodes": nodes, "procs_per_node": procs_per_node},
+        options=field_options(ctx),
         settings=tuple(settings or ()),
         submitter=submitter,
         system_name=system,

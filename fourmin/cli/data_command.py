@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from fourmin.cli.output import print_json
+from fourmin.cli.panels import App
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from fourmin.datasets.report import CheckReport, Known
 
-app = typer.Typer(help="Write or verify a dataset and its manifest.", no_args_is_help=True)
+app = App(help="Write or verify a dataset and its manifest.")
 
 NAMES_SHOWN = 20
 
@@ -62,10 +64,8 @@ def check(
         [] if report.manifest is None else compare_with_benchmark(report.manifest, known.expected)
     )
     if as_json:
-        sys.stdout.write(
-            json.dumps(report.to_json() | {"benchmark": benchmark, "differences": differences})
-            + "\n"
-        )
+        told = report.to_json() | {"benchmark": benchmark, "differences": differences}
+        print_json("data-check", told, indent=None)
     else:
         _render(report, benchmark, differences, Console())
     if report.problems or differences:
@@ -122,7 +122,7 @@ def prepare(
                 known=_known(None),
             )
     if as_json:
-        sys.stdout.write(json.dumps(done.to_json()) + "\n")
+        print_json("data-prepare", done.to_json(), indent=None)
         return
     kept = f" ({done.kept:,} were there already)" if done.kept else ""
     shards = f"{done.shards:,} shards{kept}, " if done.shards else ""

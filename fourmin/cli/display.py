@@ -6,7 +6,6 @@ none until the end. Progress goes to standard error, the closing table to standa
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from fourmin.base.text import command, how_many, printable
+from fourmin.base.text import command, folded, how_many, printable
 from fourmin.campaign.events import (
     CampaignClosed,
     CampaignOpened,
@@ -29,11 +28,13 @@ from fourmin.campaign.events import (
     RunStarting,
 )
 from fourmin.campaign.standing import RunUnderWay, Standing
-from fourmin.cli.output import stderr, stdout
+from fourmin.cli.output import print_json, say, stderr, stdout
 from fourmin.ledger.campaign import SUMMARY_FILE
 from fourmin.log import keys
+from fourmin.report.wording import no_interval
 from fourmin.results.power import smallest_detectable
 from fourmin.results.run_result import CONVERGED, RunFacts
+from fourmin.results.statistics import says_something
 
 LONGEST_LINE = 2000
 
@@ -99,43 +100,50 @@ class LiveDisplay(Display):
         """Bring the view up to date, and say above it what it does not keep."""
         super().take(event)
         if isinstance(event, (Note, RunRestarting)):
-            self._console.print(_line(event, self._standing))
+            self._console.print(folded(_line(event, self._standing) or "", self._console.width))
 
     def _render(self) -> RenderableType:
         standing = self._standing
         if standing.campaign is None:
             return Text("")
-        lines: list[RenderableType] = [Text(_headline(standing.campaign), style="bold")]
+        width = self._console.width
+        headline = folded(_headline(standing.campaign), width, 2)
+        lines: list[RenderableType] = [Text(headline, style="bold")]
         for _, result in sorted(standing.finished.items()):
-            good = result.status == CONVERGED
-            lines.append(Text(_line(result, standing) or "", style="green" if good else "red"))
+            style = "green" if result.status == CONVERGED else "red"
+            lines.append(Text(folded(_line(result, standing) or "", width, 2), style=style))
         if standing.under_way is not None:
             lines.append(self._running(standing.under_way, standing.campaign))
         return Group(*lines)
 
     def _running(self, run: RunUnderWay, campaign: CampaignOpened) -> RenderableType:
+        """One line; where it does not fit, what matters least is left out."""
         standing, epochs = self._standing, self._standing.expected_epochs
-        row = Table.grid(padding=(0, 2))
-        rate = f"{run.images_per_second:,.0f} images/s" if run.images_per_second else ""
         accuracy = "-" if run.accuracy is None else f"{run.accuracy:.4f}"
         left = standing.seconds_left
-        row.add_row(
-            _run(run.run, standing),
-            _bar(run.epoch, epochs),
-            f"epoch {run.epoch}/{epochs:g}" if run.epoch else run.phase,
-            rate,
-            f"accuracy {accuracy} (target {campaign.quality_target:g})",
-            f"{standing.elapsed:.1f} s",
-            "" if left is None else f"about {left:.0f} s left",
-        )
-        return row
+        parts = {
+            "run": _run(run.run, standing),
+            "bar": _bar(run.epoch, epochs),
+            "epoch": f"epoch {run.epoch}/{epochs:g}" if run.epoch else run.phase,
+            "rate": f"{run.images_per_second:,.0f} images/s" if run.images_per_second else "",
+            "accuracy": f"accuracy {accuracy}",
+            "target": f"(target {campaign.quality_target:g})",
+            "elapsed": f"{standing.elapsed:.1f} s",
+            "left": "" if left is None else f"about {left:.0f} s left",
+        }
+        for least in ("", "rate", "target", "elapsed", "bar", "left", "accuracy"):
+            parts.pop(least, None)
+            line = "  ".join(filter(None, parts.values())).replace("  (target", " (target")
+            if len(line) < self._console.width:
+                break
+        return Text(line, no_wrap=True, overflow="ellipsis")
 
 
 class JsonDisplay(Display):
     """One JSON object a line on standard output, and the result in the last one."""
 
     def take(self, event: Event) -> None:
-        print(json.dumps(event.to_json()), flush=True)  # noqa: T201 - this is the output
+        print_json("event", event.to_json(), indent=None)
 
 
 def _line(event: Event, standing: Standing) -> str | None:
@@ -224,11 +232,13 @@ def _print_closing(closed: CampaignClosed, opened: CampaignOpened | None) -> Non
             "-" if run["minutes"] is None else f"{run['minutes'] * 60:.2f} s",
         )
     console.print(table)
-    console.print(_result(closed))
-    console.print(f"written to {closed.campaign}  ({SUMMARY_FILE}, ledger.jsonl, run-<i>/)")
     errors = f" ({how_many(closed.errors, 'error')})" if closed.errors else ""
     again = command("validate", closed.campaign)
-    console.print(f"checked: {closed.verdict}{errors}; again with: {again}")
+    lines = [_result(closed)]
+    lines += [f"written to {closed.campaign}  ({SUMMARY_FILE}, ledger.jsonl, run-<i>/)"]
+    lines += [f"checked: {closed.verdict}{errors}; again with: {again}"]
+    lines += [f"warning: {text}" for text in closed.warnings or ()]
+    say(lines)
 
 
 def _result(closed: CampaignClosed) -> str:
@@ -244,8 +254,11 @@ def _result(closed: CampaignClosed) -> str:
         )
     low_high = ""
     if summary["ci95"]:
+        counted = sum(run["minutes"] is not None for run in summary["runs"])
         low, high = (60 * bound for bound in summary["ci95"])
-        low_high = f", 95% interval {low:.2f} to {high:.2f} s"
+        tells = says_something((low, high), counted)
+        said = f"{low:.2f} to {high:.2f} s" if tells else no_interval(counted)
+        low_high = f", 95% interval {said}"
         share = smallest_detectable([run["minutes"] for run in summary["runs"]])
         low_high += "" if share is None else f", tells differences from {share:.0%}"
     spread = f", CV {summary['cv']:.1%}" if summary["cv"] is not None else ""

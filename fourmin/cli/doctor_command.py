@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourmin.base.errors import USAGE
+from fourmin.base.errors import USAGE, FourminError
 from fourmin.cli import options
 
 if TYPE_CHECKING:
@@ -35,11 +36,10 @@ def doctor(
     Nothing is changed. Exit code 0: the main job (`fourmin run`) can run; 2: it cannot.
     """
     import dataclasses
-    import json
 
     from fourmin.base.text import printable
     from fourmin.campaign.placement import Placement
-    from fourmin.cli.output import stderr, stdout
+    from fourmin.cli.output import print_json, say, stderr
     from fourmin.doctor.examine import examine, examine_nodes
     from fourmin.launch.site import load_site
     from fourmin.launch.timeouts import Timeouts
@@ -51,12 +51,10 @@ def doctor(
         )
         others = examine_nodes(preset, nodes, launcher, place, stderr().print)
         found = dataclasses.replace(found, checks=(*found.checks, *others))
-    console = stdout()
     if as_json:
-        console.print(json.dumps(found.to_json(), indent=2))
+        print_json("doctor", found.to_json())
     else:
-        for line in _lines(found):
-            console.print(printable(line))
+        say(map(printable, _lines(found)))
     if not found.ok:
         raise typer.Exit(USAGE)
 
@@ -69,16 +67,27 @@ def _lines(found: Examination) -> Iterator[str]:
             yield f"{'':<7}  {'':<{widest}}  next: {check.next_step}"
     yield ""
     widest = max(len(preset.name) for preset in found.presets)
-    indent = " " * (11 + widest)
     for preset in found.presets:
         status = "can run" if preset.can_run else "cannot"
         yield f"{status:<7}  {preset.name:<{widest}}  {preset.how}"
-        for missing in preset.missing:
-            yield indent + ": ".join(filter(None, (missing.what, missing.why)))
-            yield from (f"{indent}next: {step}" for step in missing.next_step.splitlines())
+    for names, missing in _missing(found):
+        yield ""
+        yield f"for {', '.join(names)}:"
+        yield "  " + ": ".join(filter(None, (missing.what, missing.why)))
+        yield from (f"  next: {step}" for step in missing.next_step.splitlines())
     yield ""
     yield (
         "the main job can run: fourmin run"
         if found.ok
         else "the main job cannot run: see what is missing above"
     )
+
+
+def _missing(found: Examination) -> list[tuple[list[str], FourminError]]:
+    """What is missing, with the presets that lack it or the same with other numbers."""
+    alike: dict[str, tuple[list[str], FourminError]] = {}
+    for preset in found.presets:
+        for missing in preset.missing:
+            key = re.sub(r"\d[\d,]*", "N", f"{missing.what}: {missing.why}")
+            alike.setdefault(key, ([], missing))[0].append(preset.name)
+    return list(alike.values())

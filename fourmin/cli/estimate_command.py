@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fourmin.base.errors import FourminError
 from fourmin.cli import options
+from fourmin.cli.config_file import field_options
 from fourmin.estimate.profile import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def estimate(
-    preset: options.Preset = "digits",
+    ctx: typer.Context,
+    preset: options.AnyPreset = None,
     nodes: options.Nodes = None,
     procs_per_node: options.ProcsPerNode = None,
     system_profile: Annotated[
@@ -58,7 +61,12 @@ def estimate(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.svg", help="Write a chart of images/s against the ideal line."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE.svg",
+            help="Write a chart of images/s against the ideal line.",
+        ),
     ] = None,
     validation: Annotated[
         bool,
@@ -71,10 +79,10 @@ def estimate(
     For any preset, number of nodes, machine and all-reduce. Never a result: `fourmin validate`
     refuses it.
     """
-    import json
+    from rich.markdown import Markdown
 
     from fourmin.base.files import require_writable_file, write_output
-    from fourmin.cli.output import stdout
+    from fourmin.cli.output import print_json, say, stdout
     from fourmin.estimate.profile import load_profile
     from fourmin.estimate.render import text_lines, validation_lines
     from fourmin.estimate.run import estimate as make
@@ -85,32 +93,23 @@ def estimate(
     if validation:
         from fourmin.estimate.validation import validate
 
-        for line in validation_lines(validate()):
-            console.print(line)
+        console.print(Markdown("\n".join(validation_lines(validate()))), soft_wrap=False)
         return
+    if preset is None:
+        raise FourminError("which preset?", next_step="--preset NAME: `fourmin presets` lists them")
     if output is not None:
         require_writable_file(output, "chart")
     profile = load_profile(system_profile)
-    given = {
-        "nodes": nodes,
-        "procs_per_node": procs_per_node,
-        "precision": precision,
-        "allreduce": allreduce,
-        "group_size": group_size,
-        "fusion_threshold": fusion_threshold,
-        "hybrid_threshold": hybrid_threshold,
-    }
-    configuration = _configuration(preset, given, settings or [], tuning, profile)
+    configuration = _configuration(preset, field_options(ctx), settings or [], tuning, profile)
     profile = _with_measured(profile, configuration, images_per_second, step_report, data_report)
     benchmark = load_ruleset().benchmark(configuration.benchmark)
     made = make(configuration, profile, benchmark, epochs=epochs)
     if output is not None:
         write_output(output, estimate_chart(made).encode())
     if as_json:
-        console.print(json.dumps(made.to_json(), indent=2))
+        print_json("estimate", made.to_json())
         return
-    for line in text_lines(made):
-        console.print(line)
+    say(text_lines(made))
     if output is not None:
         console.print(f"\nwritten: {output}")
 
@@ -125,7 +124,6 @@ def _configuration(
     """The whole configuration on the profile's machine. Raises FourminError for what cannot be."""
     from dataclasses import replace
 
-    from fourmin.base.errors import FourminError
     from fourmin.estimate.hybrid import with_threshold
     from fourmin.recipe.allreduces import needs
     from fourmin.recipe.presets import load_preset
@@ -167,7 +165,6 @@ def _with_measured(
     step_report: Path | None,
     data_report: Path | None,
 ) -> Profile:
-    from fourmin.base.errors import FourminError
     from fourmin.estimate.measured import with_data_report, with_stated_rate, with_step_report
 
     if data_report is not None:

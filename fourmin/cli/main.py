@@ -20,15 +20,13 @@ from fourmin.cli import (
     run_command,
     validate_command,
 )
+from fourmin.cli.panels import App
 from fourmin.cli.start import run
 
-app = typer.Typer(
+app = App(
     name="fourmin",
     help="Measure time to train to a fixed accuracy, and leave a result that can be checked.",
-    no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
 )
 app.command("run")(run_command.run)
 app.command("validate")(validate_command.validate)
@@ -54,7 +52,10 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version.")
+        bool,
+        typer.Option(
+            "--version", "-V", callback=_version, is_eager=True, help="Say which version."
+        ),
     ] = False,
 ) -> None:
     """Measure time to train to a fixed accuracy, and leave a result that can be checked."""

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
+from fourmin.base.document import document
 from fourmin.base.errors import FourminError
-from fourmin.base.text import printable_lines
+from fourmin.base.text import columns_of, folded, printable_lines
 
 MOST_ERROR_LINES = 20
+_STYLES = {
+    "bold red": r"error|not valid|cannot|missing",
+    "yellow": r"warning|unchecked",
+    "green": r"ok|can run|valid|no error",
+    "dim": r"note",
+}
+"""What the words that a line begins with are shown in."""
 
 
 def stdout() -> Console:
@@ -20,6 +32,26 @@ def stdout() -> Console:
 
 def stderr() -> Console:
     return Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
+
+
+def say(lines: Iterable[str], console: Console | None = None) -> None:
+    """Print lines for people: folded to the terminal, the word that judges in colour.
+
+    Several lines in one, such as a command to be copied, stay as they are.
+    """
+    console = console or stdout()
+    for line in lines:
+        text = Text(line if "\n" in line else folded(line, columns_of(console.file)))
+        for style, words in _STYLES.items():
+            if found := re.match(rf" *({words})\b", line):
+                text.stylize(style, *found.span())
+        console.print(text)
+
+
+def print_json(kind: str, content: Mapping[str, Any], indent: int | None = 2) -> None:
+    """Print a document on standard output, whatever the terminal's width."""
+    sys.stdout.write(json.dumps(document(kind, content), indent=indent) + "\n")
+    sys.stdout.flush()
 
 
 def print_error(error: FourminError) -> None:

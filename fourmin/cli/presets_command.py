@@ -12,9 +12,7 @@ def presets(
     as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
 ) -> None:
     """List the presets, or show one with its whole configuration."""
-    import json
-
-    from fourmin.cli.output import stdout
+    from fourmin.cli.output import print_json, say, stdout
     from fourmin.recipe.optimizers import fields_not_read
     from fourmin.recipe.presets import PRESETS, describe_preset, load_preset
 
@@ -23,16 +21,17 @@ def presets(
         preset = load_preset(name)
         configuration = preset.to_json()
         if as_json:
-            console.print(json.dumps(configuration, indent=2))
+            print_json("preset", configuration)
             return
-        console.print(f"{name}: {describe_preset(name)[1]}\n")
+        told = f"{name}: {describe_preset(name)[1]}".split("\n\n")
+        say(line for paragraph in told for line in (" ".join(paragraph.split()), ""))
         others = fields_not_read(preset.optimizer)
         for field, value in configuration.items():
             note = f"  (not read by {preset.optimizer})" if field in others else ""
             console.print(f"  {field} = {value}{note}")
         return
     if as_json:
-        console.print(json.dumps({known: load_preset(known).to_json() for known in PRESETS}))
+        known = {known: load_preset(known).to_json() for known in PRESETS}
+        print_json("presets", known, indent=None)
         return
-    for known in PRESETS:
-        console.print(f"{known}\n    {describe_preset(known)[0]}")
+    say(line for name in PRESETS for line in (name, f"    {describe_preset(name)[0]}"))

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from fourmin.cli import options
+
 
 def report(
     paths: Annotated[
@@ -18,7 +20,8 @@ def report(
         str, typer.Option("--format", help="table, markdown, csv, json, html; svg or png: a chart.")
     ] = "table",
     output: Annotated[
-        Path | None, typer.Option(help="Write to this file instead of standard output.")
+        Path | None,
+        typer.Option("--output", "-o", help="Write to this file instead of standard output."),
     ] = None,
     chart: Annotated[
         str | None,
@@ -58,6 +61,7 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Stated prices of systems, for the cost to train."),
     ] = None,
+    verbose: options.Verbose = False,
 ) -> None:
     """Compare benchmark results: every run, the spread, and what the checks found.
 
@@ -87,10 +91,12 @@ def report(
                 f"nothing to show --with {name}",
                 next_step=f"known: {PUBLISHED}; trees of MLPerf and DAWNBench are given by path",
             )
+    options.require_output(output)
     prices = () if price is None else load_prices(price)
     if output is not None:
         require_writable_file(output, "report")
-    usual = [folder for folder in (Path("submissions"), Path("results")) if folder.is_dir()]
+    alone = pair is not None or bool(beside)
+    looked_in = paths or options.usual_folders("report on", needed=not alone)
     compared = None
     if slower is None and (of or output_format in GATE_FORMATS):
         raise FourminError("--of and --format github or junit need --fail-if-slower")
@@ -101,7 +107,7 @@ def report(
         render_pair = load_pair_renderer(output_format)
         named = [Path(name) for name in pair if Path(name).exists()]
         # Where both are paths nothing else needs to be read; a name is looked for in the others.
-        places = [*named, *(() if len(named) == len(pair) else paths or usual)]
+        places = [*named, *(() if len(named) == len(pair) else looked_in)]
         found = collect_all(places, published=bool(beside), prices=prices)
         compared = put_side_by_side(CURRENT, found, *pair, asked)
         content: str | bytes = render_pair(compared)
@@ -110,18 +116,12 @@ def report(
             raise FourminError(
                 "--fail-if-slower needs --compare", next_step="name the two results: --compare A B"
             )
-        if not paths and not usual and not beside:
-            raise FourminError(
-                "nothing to report on",
-                "there is no folder submissions or results here",
-                "name campaigns or folders of them, or make one with `fourmin run`",
-            )
         render: Callable[[Comparison], str | bytes]
         if chart is not None or output_format in CHART_FORMATS:
             render = load_chart_renderer(output_format, chart or "time")
         else:
-            render = load_renderer(output_format)
-        content = render(collect(paths or usual, published=bool(beside), prices=prices))
+            render = load_renderer(output_format, verbose=verbose)
+        content = render(collect(looked_in, published=bool(beside), prices=prices))
     if output is not None:
         write_output(output, content.encode() if isinstance(content, str) else content)
     elif isinstance(content, str):

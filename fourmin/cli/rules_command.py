@@ -8,29 +8,31 @@ from typing import Annotated
 import typer
 
 from fourmin.base.errors import FourminError
+from fourmin.cli import options
 
 
 def rules(
     code: Annotated[
         str | None, typer.Argument(metavar="[CODE]", help="A code or name, such as LED004.")
     ] = None,
+    as_json: options.Json = False,
 ) -> None:
     """List the rules, or explain one."""
+    from fourmin.cli.output import print_json, say
     from fourmin.rules.pages import page
     from fourmin.rules.registry import RULES
 
-    if code is None:
+    shown = [r for r in RULES if code is None or code.lower() in (r.code.lower(), r.name)]
+    if not shown:
+        raise _unknown(str(code))
+    if as_json:
+        facts = ("code", "name", "severity", "scope", "summary")
+        print_json("rules", {"rules": [{name: getattr(r, name) for name in facts} for r in shown]})
+    elif code is None:
         widest = max(len(rule.name) for rule in RULES)
-        for rule in RULES:
-            sys.stdout.write(
-                f"{rule.code}  {rule.name:<{widest}}  {rule.severity:<7}  {rule.summary}\n"
-            )
-        return
-    for rule in RULES:
-        if code.lower() in (rule.code.lower(), rule.name):
-            sys.stdout.write(page(rule))
-            return
-    raise _unknown(code)
+        say(f"{r.code}  {r.name:<{widest}}  {r.severity:<7}  {r.summary}" for r in RULES)
+    else:
+        sys.stdout.write(page(shown[0]))
 
 
 def _unknown(code: str) -> FourminError:

@@ -7,95 +7,87 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fourmin.base.errors import NOT_CONVERGED, USAGE
+from fourmin.base.errors import NOT_CONVERGED, USAGE, FourminError
 from fourmin.base.text import command
 from fourmin.cli import options
+from fourmin.cli.config_file import (
+    field_options,
+    over_options,
+    toml_lines,
+    user_options,
+    with_fields,
+)
+from fourmin.launch.registry import LAUNCHERS
 
 if TYPE_CHECKING:
     from fourmin.campaign.events import Observer
     from fourmin.campaign.prepare import Prepared
     from fourmin.cli.display import Display
 
+JOB_OPTIONS = ("partition", "account", "time_limit", "directives")
+
 
 def run(
+    ctx: typer.Context,
     preset: options.AnyPreset = None,
     nodes: options.Nodes = None,
     procs_per_node: options.ProcsPerNode = None,
     precision: options.Precision = None,
-    data_dir: options.DataDir = None,
-    stage: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Each run first copies the images to DIR on its node, on the clock."
-        ),
-    ] = None,
     loader: options.Loader = None,
     allreduce: options.Allreduce = None,
     group_size: options.GroupSize = None,
     fusion_threshold: options.FusionThreshold = None,
     hybrid_threshold: options.HybridThreshold = None,
     tuning: options.Tuning = None,
+    max_steps: options.MaxSteps = None,
+    settings: options.Settings = None,
+    config: Annotated[
+        Path | None,
+        options.training(
+            metavar="FILE",
+            is_eager=True,
+            callback=over_options,
+            help="Options from a TOML file; those given here go over it. `--dry-run --format "
+            "toml` writes one.",
+        ),
+    ] = None,
+    data_dir: options.DataDir = None,
+    stage: Annotated[
+        Path | None,
+        options.places(
+            metavar="DIR", help="Each run first copies the images to DIR on its node, on the clock."
+        ),
+    ] = None,
     launcher: Annotated[
-        str, typer.Option(help="auto, local, torchrun, slurm or kubernetes.")
+        str,
+        options.one_of(
+            "auto", *LAUNCHERS, help="What starts workers.", rich_help_panel="Where it runs"
+        ),
     ] = "auto",
+    results_dir: Annotated[
+        Path | None,
+        options.places(metavar="DIR", help="Where campaigns are written. [default: results]"),
+    ] = None,
     address: options.Address = "",
     site: options.Site = None,
-    partition: Annotated[str | None, typer.Option(help="Slurm's partition.")] = None,
-    account: Annotated[str | None, typer.Option(help="Slurm's account.")] = None,
+    partition: Annotated[str | None, options.cluster(help="Slurm's partition.")] = None,
+    account: Annotated[str | None, options.cluster(help="Slurm's account.")] = None,
     time_limit: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time limit of a job, as sbatch takes it.")
+        str | None,
+        options.cluster(metavar="TIME", help="Time limit of a job, as sbatch takes it."),
     ] = None,
     directives: Annotated[
         list[str] | None,
-        typer.Option("--directive", metavar="OPTION", help="A further option of sbatch."),
+        options.cluster("--directive", metavar="OPTION", help="A further option of sbatch."),
     ] = None,
     runs_per_job: Annotated[
-        int | None, typer.Option(min=1, help="Runs in one job; default: all of them.")
-    ] = None,
-    runs: Annotated[int | None, typer.Option(help="Number of runs; only with --practice.")] = None,
-    max_steps: options.MaxSteps = None,
-    seed: Annotated[
         int | None,
-        typer.Option(min=0, max=2**32 - 1, help="Seed of the first run; only with --practice."),
+        options.cluster(min=1, metavar="N", help="Runs in one job; default: all of them."),
     ] = None,
-    settings: options.Settings = None,
-    results_dir: Annotated[
-        Path | None, typer.Option(help="Where campaigns are written. [default: results]")
-    ] = None,
-    submitter: Annotated[str | None, typer.Option(help="Who submits. [default: self]")] = None,
-    system: options.System = None,
-    practice: Annotated[
-        bool, typer.Option("--practice", help="A campaign that never counts.")
-    ] = False,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="CAMPAIGN", help="Go on with an interrupted campaign.")
-    ] = None,
-    registered: Annotated[
-        Path | None,
-        typer.Option("--campaign", metavar="CAMPAIGN", help="Run a registered, merged campaign."),
-    ] = None,
-    base: Annotated[
-        str | None,
-        typer.Option(metavar="REF", help="The branch that --campaign was merged into."),
-    ] = None,
-    campaign_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Names the campaign: written when it is registered, and gone on with if there.",
-        ),
-    ] = None,
-    tensorboard: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write scalars for TensorBoard there.")
-    ] = None,
-    max_restarts: Annotated[
-        int,
-        typer.Option(min=0, help="How often a run whose workers failed goes on."),
-    ] = 3,
     timeouts: options.TimeoutOptions = None,
     trial: Annotated[
         bool | None,
-        typer.Option(
+        options.cluster(
             "--trial/--no-trial",
             help="Try each of several nodes alone before anything is registered. [default: "
             "unless --practice]",
@@ -103,53 +95,104 @@ def run(
     ] = None,
     exclude_slow: Annotated[
         bool,
-        typer.Option(
+        options.cluster(
             "--exclude-slow",
             help="Leave out nodes that the trial finds more than 10% slower than the median.",
         ),
     ] = False,
+    submitter: options.Submitter = None,
+    system: options.System = None,
+    practice: Annotated[
+        bool,
+        options.campaign("--practice", help="A campaign that never counts."),
+    ] = False,
+    runs: Annotated[
+        int | None,
+        options.campaign(metavar="N", help="Number of runs; only with --practice."),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        options.campaign(
+            min=0, max=2**32 - 1, metavar="N", help="Seed of the first run; only with --practice."
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        options.campaign(metavar="CAMPAIGN", help="Go on with an interrupted campaign."),
+    ] = None,
+    registered: Annotated[
+        Path | None,
+        options.campaign(
+            "--campaign", metavar="CAMPAIGN", help="Run a registered, merged campaign."
+        ),
+    ] = None,
+    base: Annotated[
+        str | None,
+        options.campaign(metavar="REF", help="The branch that --campaign was merged into."),
+    ] = None,
+    campaign_file: Annotated[
+        Path | None,
+        options.campaign(
+            metavar="FILE",
+            help="Names the campaign: written when it is registered, and gone on with if there.",
+        ),
+    ] = None,
+    max_restarts: Annotated[
+        int,
+        options.campaign(min=0, metavar="N", help="How often a run whose workers failed goes on."),
+    ] = 3,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write scalars for TensorBoard there.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
+    plan_format: Annotated[
+        str,
+        options.one_of(
+            "text",
+            "json",
+            "toml",
+            names=["--format"],
+            help="How --dry-run says it; toml: for --config.",
+        ),
+    ] = "text",
     json_lines: Annotated[
         bool, typer.Option("--json", help="One JSON object a line on standard output.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the closing result.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only the closing result.")
+    ] = False,
 ) -> None:
     """Train to the target accuracy, as often as the benchmark asks, and leave the result.
 
     Without options it runs the preset `digits`, which needs nothing but this machine.
     """
-    import json
     from contextlib import closing
 
     from fourmin.campaign.describe import plan_json, plan_lines
     from fourmin.campaign.events import Note, Observers
+    from fourmin.campaign.load import LoadWatch
     from fourmin.campaign.placement import Placement
     from fourmin.campaign.prepare import prepare
     from fourmin.campaign.request import Existing, Request, choose_campaign
     from fourmin.cli.display import choose_display
-    from fourmin.cli.output import stdout
+    from fourmin.cli.output import print_json, say, stdout
     from fourmin.launch.site import load_site
     from fourmin.launch.timeouts import Timeouts
 
     patience, collective = Timeouts.parse(timeouts or ())
+    if plan_format != "text" and not dry_run:
+        raise FourminError("--format is for --dry-run", next_step="--json follows a campaign")
     if collective is not None:
         settings = [*(settings or ()), f"collective_timeout_seconds={collective:g}"]
+    if None in (submitter, system) and resume is None and registered is None:
+        own = user_options()
+        submitter, system = submitter or own.get("submitter"), system or own.get("system")
     request = Request(
         preset=preset,
-        options={
-            "nodes": nodes,
-            "procs_per_node": procs_per_node,
-            "precision": precision,
-            "loader": loader,
-            "allreduce": allreduce,
-            "group_size": group_size,
-            "fusion_threshold": fusion_threshold,
-            "hybrid_threshold": hybrid_threshold,
-            "max_steps": max_steps,
-        },
-        settings=tuple(settings or ()),
+        options=field_options(ctx),
+        settings=with_fields(ctx, settings or ()),
         practice=practice,
         runs=runs,
         seed=seed,
@@ -168,12 +211,7 @@ def run(
         launcher=launcher,
         site=load_site(site),
         site_file=site,
-        job_options={
-            "partition": partition,
-            "account": account,
-            "time_limit": time_limit,
-            "directives": directives,
-        },
+        job_options={name: ctx.params[name] or None for name in JOB_OPTIONS},
         address=address,
         runs_per_job=runs_per_job,
         max_restarts=max_restarts,
@@ -182,19 +220,29 @@ def run(
         exclude_slow=exclude_slow,
     )
     display = choose_display(as_json=json_lines, quiet=quiet)
+    load = LoadWatch(lambda text: display.take(Note(text)))
     with closing(prepare(wanted, placement, lambda text: display.take(Note(text)))) as prepared:
         if dry_run:
-            plan = [json.dumps(plan_json(prepared))] if json_lines else plan_lines(prepared)
-            for line in plan:
-                stdout().print(line)
+            if json_lines or plan_format == "json":
+                print_json("plan", plan_json(prepared), indent=None)
+            elif plan_format == "toml":
+                for line in toml_lines(ctx, prepared.configuration.to_json()):
+                    stdout().print(line)
+            else:
+                say(plan_lines(prepared))
         prepared.require()
         if dry_run:
             return
         watchers: list[Observer] = [display]
+        if prepared.launcher is not None and prepared.configuration.nodes == 1:
+            load.look("before the campaign")
+            watchers.append(load)
         if tensorboard is not None:
             from fourmin.cli.tensorboard import TensorBoard
 
             watchers.append(TensorBoard(tensorboard))
+        for text in prepared.warnings():
+            display.take(Note(text))
         if launcher == "auto":
             chosen = f"launcher {prepared.choice.name}: {prepared.choice.reason}"
             display.take(Note(chosen))

@@ -6,7 +6,6 @@ clock know nothing of it. A folder for each campaign, and in it one for each run
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder
+from fourmin.base.installation import install
 from fourmin.campaign.events import CampaignOpened, Event, RecordLogged, RunFinished, RunStarting
 from fourmin.cli.output import stderr
 from fourmin.log import keys
@@ -56,8 +56,7 @@ class TensorBoard:
             raise FourminError(
                 "--tensorboard needs the package tensorboard",
                 str(error),
-                f"{Path(sys.executable).name} -m pip install 'fourmin[tensorboard]', "
-                "or run without --tensorboard",
+                f"{install('tensorboard')}, or run without --tensorboard",
             ) from None
         ensure_writable_folder(folder, "TensorBoard folder")
         self._folder = folder

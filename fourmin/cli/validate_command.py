@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from fourmin.cli import options
+
 
 class Format(str, Enum):
     """How to print what was found."""
@@ -22,12 +24,13 @@ class Format(str, Enum):
 
 def validate(
     paths: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(
             metavar="PATH...",
-            help="Campaigns, runs, submissions, MLPerf or DAWNBench results, or folders of these.",
+            help="Campaigns, runs, submissions, MLPerf or DAWNBench results, or folders of these; "
+            "default: submissions and results.",
         ),
-    ],
+    ] = None,
     output: Annotated[
         Format, typer.Option("--format", help="How to print the findings.")
     ] = Format.text,
@@ -51,6 +54,10 @@ def validate(
             "--strict", help="Exit with 1 also for a warning, or a required check not made."
         ),
     ] = False,
+    verbose: options.Verbose = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print nothing where the exit code is 0.")
+    ] = False,
 ) -> None:
     """Check campaigns, runs and submissions by the rules.
 
@@ -58,15 +65,20 @@ def validate(
     that could not be made). 2: wrong usage, or nothing there that could be judged.
     """
     from fourmin.base.errors import FourminError
+    from fourmin.cli.output import say
     from fourmin.rules.engine import check
-    from fourmin.rules.render import FORMATS
+    from fourmin.rules.render import FORMATS, as_text
 
     if None not in (base, before):
         raise FourminError("--base and --before are for a change and for a push", "one is possible")
     new = before is not None and set(before) == {"0"}
+    paths = paths or options.usual_folders("check")
     report = check(paths, base=base, before=None if new else before)
-    for line in FORMATS[output.value](report):
-        sys.stdout.write(line + "\n")
+    passes = report.clean if strict else report.ok
+    if output is Format.text:
+        say(() if quiet and passes else as_text(report, verbose))
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in FORMATS[output.value](report))
     sys.stdout.flush()
     if not report.judged:
         raise FourminError(
@@ -75,5 +87,5 @@ def validate(
             "name a folder that `fourmin run` wrote, such as results/<campaign>, or finished logs "
             "of ResNet-50",
         )
-    if not (report.clean if strict else report.ok):
+    if not passes:
         raise typer.Exit(1)

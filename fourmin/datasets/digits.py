@@ -17,6 +17,7 @@ import os
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
 from fourmin.datasets.cache import cached_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, ImageRow, Manifest
 
@@ -71,7 +72,7 @@ def _load_source() -> tuple[list[bytes], list[int]]:
         raise FourminError(
             "the dataset digits cannot be made here",
             f"the package {error.name} is missing",
-            "pip install 'fourmin[train]'",
+            install("train"),
         ) from error
     source = load_digits()
     values = np.ascontiguousarray(source.data.astype(np.uint8))

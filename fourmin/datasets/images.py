@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
 from fourmin.datasets.manifest import ImageRow, is_image_name
 
 _EXIF_ORIENTATION = 0x0112
@@ -39,7 +40,7 @@ def require_pillow() -> None:
         raise FourminError(
             "images cannot be checked here",
             "the package pillow is missing",
-            "pip install 'fourmin[train]'",
+            install("train"),
         ) from error
 
 

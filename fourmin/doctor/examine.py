@@ -36,7 +36,6 @@ class Examination:
     def to_json(self) -> dict[str, Any]:
         """As `fourmin doctor --json` prints it."""
         return {
-            "schema_version": 1,
             "ok": self.ok,
             "checks": [check.to_json() for check in self.checks],
             "presets": [preset.to_json() for preset in self.presets],

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fourmin import __version__
+from fourmin.base.installation import install
 from fourmin.doctor.check import MISSING, OK, WARNING, Check
 from fourmin.launch.registry import LAUNCHERS
 from fourmin.system.fitness import bad_nccl
-from fourmin.system.hardware import driver_version, usable_gpus
-from fourmin.system.software import installed_version, triton_installed
+from fourmin.system.hardware import cuda_of_driver, driver_version, usable_gpus
+from fourmin.system.software import dali_cuda, installed_version, triton_installed
 
 LEAST_PYTHON = (3, 10)
 _TRAINS = ("torch", "torchvision", "dali", "numpy", "pillow")
-_INSTALL = "pip install 'fourmin[train]' (with a CUDA 12 driver: 'fourmin[train-cuda12]')"
+_INSTALL = f"{install('train')} (with a CUDA 12 driver: train-cuda12)"
 _PROBE = """
 import json, torch
 import torch.distributed as dist
@@ -128,9 +129,17 @@ def cuda(probe: StackProbe | None) -> Iterator[Check]:
         yield Check("driver", OK, "no NVIDIA driver: training runs on the CPU")
         return
     facts = probe.facts if probe is not None else {}
-    cuda_version = facts.get("cuda")
-    message = f"NVIDIA driver {driver}, torch for CUDA {cuda_version or 'none'}"
-    if facts and facts["gpus"] < gpus:
+    majors = {"driver": cuda_of_driver(), "torch": facts.get("cuda"), "DALI": dali_cuda()}
+    told = [f"{name} {version}" for name, version in majors.items() if version]
+    message = f"NVIDIA driver {driver}; CUDA: {', '.join(told) or 'none'}"
+    numbers = {name: int(str(v).partition(".")[0]) for name, v in majors.items() if v}
+    if {"torch", "DALI"} <= numbers.keys() and numbers["torch"] != numbers["DALI"]:
+        yield Check("cuda", WARNING, f"{message}: torch and DALI differ", f"both alike: {_INSTALL}")
+    if max(numbers.values(), default=0) > numbers.get("driver", 99):
+        yield Check(
+            "driver", WARNING, f"{message}: newer than the driver", f"a newer driver, or {_INSTALL}"
+        )
+    elif facts and facts["gpus"] < gpus:
         yield Check(
             "driver",
             WARNING,

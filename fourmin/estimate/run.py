@@ -72,7 +72,6 @@ class Estimate:
         step = self.step
         return {
             "kind": KIND,
-            "schema_version": 1,
             "note": "an estimate by cost models, not a measurement and not a result",
             "system_profile": self.profile.name,
             "configuration": self.configuration.to_json(),

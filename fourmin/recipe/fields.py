@@ -12,7 +12,9 @@ import operator
 import sys
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
@@ -68,13 +70,11 @@ class Field:
         return " and ".join(f"{words} {bound}" for words, bound in stated if bound is not None)
 
     @property
-    def one_of(self) -> str:
-        *others, last = self.choices
-        return f"{', '.join(others)} or {last}"
-
-    @property
     def help(self) -> str:
-        return f"{self.meaning.rstrip('.')}: {self.one_of}." if self.choices else self.meaning
+        if not self.choices:
+            return self.meaning
+        *others, last = self.choices
+        return f"{self.meaning.rstrip('.')}: {', '.join(others)} or {last}."
 
     def coerce(self, value: Any) -> Any:
         """`value` as the field's type; JSON does not tell 16 from 16.0.
@@ -97,10 +97,7 @@ class Field:
     def check(self, value: Any) -> None:
         """Raise FourminError unless `value`, of the field's type, keeps choices and bounds."""
         if self.choices and value not in self.choices:
-            raise FourminError(
-                f"{self.name}={value!r} is not known",
-                next_step=f"known: {list_names(self.choices)}",
-            )
+            raise unknown(f"{self.name}={value!r} is not known", str(value), self.choices)
         if value is None:
             return
         if self.auto and value == AUTO:
@@ -114,6 +111,14 @@ class Field:
             bound = getattr(self, name)
             if bound is not None and not all(holds(one, bound) for one in values):
                 raise FourminError(f"{self.name} must be {self.bounds}, not {value}")
+
+
+def unknown(what: str, given: str, known: Sequence[str]) -> FourminError:
+    """The error of a name that is none of `known`, with those that it may have been meant for."""
+    near = get_close_matches(given, known, 3)
+    return FourminError(
+        what, f"near: {', '.join(near)}" if near else "", f"known: {list_names([*known])}"
+    )
 
 
 def fields_of(declaring: type) -> dict[str, Field]:

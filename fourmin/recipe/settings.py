@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
+from fourmin.base.values import SIZE_UNITS, parse_size
 from fourmin.recipe.configuration import FIELDS, Configuration
 
 
@@ -31,7 +33,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
             raise _unknown_key(name)
         if name in changes:
             raise FourminError(f"--set {name} is given twice")
-        changes[name] = _from_text(name, text.strip())
+        changes[name] = from_text(name, text.strip())
     return changes
 
 
@@ -40,14 +42,20 @@ def _unknown_key(name: str) -> FourminError:
     if name == "preset":
         return FourminError("unknown --set key 'preset'", next_step="choose it with --preset")
     keys = [known for known in FIELDS if known not in ("preset", "benchmark")]
-    wanted = name.lower().replace("-", "_").strip("_")
-    within = [key for key in keys if len(wanted) > 2 and (wanted in key or key in wanted)]
-    near = dict.fromkeys([*get_close_matches(wanted, keys, 5), *within])
+    near = nearest(name, keys)
     return FourminError(
         f"unknown --set key {name!r}",
         f"near: {', '.join(near)}" if near else "",
         "`fourmin presets digits` shows every key" if near else f"known keys: {list_names(keys)}",
     )
+
+
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The keys that `name` may have been meant for: by initials, by letters, or by a part."""
+    keys, wanted = [*known], name.lower().replace("-", "_").strip("_")
+    initials = [key for key in keys if "".join(w[:1] for w in key.split("_")).endswith(wanted)]
+    within = [key for key in keys if len(wanted) > 2 and (wanted in key or key in wanted)]
+    return [*dict.fromkeys([*initials, *get_close_matches(wanted, keys, 5), *within])]
 
 
 def requested_changes(options: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
@@ -56,7 +64,7 @@ def requested_changes(options: Mapping[str, Any], settings: Sequence[str]) -> di
     Raises FourminError as `parse_settings` does, and for a field that is given both ways.
     """
     given = {
-        name: _from_text(name, value) if isinstance(value, str) else value
+        name: from_text(name, value) if isinstance(value, str) else value
         for name, value in options.items()
         if value is not None
     }
@@ -91,10 +99,21 @@ def keep_statistics(
     )
 
 
-def _from_text(name: str, text: str) -> Any:
+def as_text(value: Any) -> str:
+    """A field's value as `--set` takes it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def from_text(name: str, text: str) -> Any:
+    """The value of a field that a text means, sizes with their units: 4MiB.
+
+    Raises FourminError for another type or unit.
+    """
     field = FIELDS[name]
     if field.type is str:
         return text
+    if field.unit in SIZE_UNITS and re.match(r"\d.*[a-z]", text, re.IGNORECASE):
+        return field.coerce(parse_size(text) / SIZE_UNITS[field.unit])
     if typing.get_origin(field.type) is tuple:
         text = text if text.startswith("[") else f"[{text}]"
     text = {"none": "null"}.get(text.lower(), text.lower())

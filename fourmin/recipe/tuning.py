@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -86,6 +86,20 @@ def fastest_table(measured: Measured) -> tuple[str, ...]:
             entries.append(f"{math.ceil(math.sqrt(before * size))}:{winner}")
         before, last = size, winner
     return tuple(entries)
+
+
+def shown_faster(rows: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, float]]:
+    """The median times by size and all-reduce of those that are shown to be faster than native.
+
+    One whose median native reached in some sample is not; native itself always stays.
+    """
+    times: dict[int, dict[str, float]] = {}
+    least = {row["bytes"]: row["least"] for row in rows if row["algorithm"] == "native"}
+    for row in rows:
+        name, time = row["algorithm"], row["milliseconds"]
+        if name == "native" or time < least.get(row["bytes"], math.inf):
+            times.setdefault(row["bytes"], {})[name] = time
+    return times
 
 
 def hybrid_thresholds(measured: Measured) -> dict[str, int]:

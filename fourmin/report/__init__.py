@@ -35,16 +35,18 @@ CHART_FORMATS = ("svg", "png")
 """Formats of a chart alone, which `load_chart_renderer` knows."""
 
 
-def load_renderer(name: str) -> Renderer:
-    """The function that renders a report in a format. Raises FourminError.
+def load_renderer(name: str, verbose: bool = False) -> Renderer:
+    """The function that renders a report in a format; `verbose` is for that which says less.
+
+    Raises FourminError.
 
     What takes a format long and needs no results begins here, beside collecting them.
     """
     module = _module(name)
     if hasattr(module, "prepare"):
         module.prepare()
-    render: Renderer = module.render
-    return render
+    render: Callable[..., str] = module.render
+    return partial(render, verbose=verbose) if name == "table" else render
 
 
 def load_chart_renderer(name: str, chart: str) -> ChartRenderer:

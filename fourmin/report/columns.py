@@ -18,6 +18,7 @@ from fourmin.rules.rule import FOURMIN
 Say = Callable[[Result], str]
 LONGEST_NAME = 24
 """Columns of the terminal that a name may take; the rest goes on in the next line."""
+LONGEST_VERDICT = 28
 # Somebody's long name must not push the numbers out of the table.
 _NAME: Mapping[str, Any] = {"max_width": LONGEST_NAME}
 _RIGHT: Mapping[str, Any] = {"justify": "right"}
@@ -118,7 +119,7 @@ COLUMNS = (
     Column("", wording.evidence, {}, "evidence",
            lambda r: ", ".join(map(printable, r.evidence[1:])), wording.evidence,
            "text", on_page=lambda r: printable(next(iter(r.evidence), NONE))),
-    Column("checked", wording.verdict, {}, "checked", wording.checks,
+    Column("checked", wording.verdict, {"max_width": LONGEST_VERDICT}, "checked", wording.checks,
            lambda r: r.level if r.verified else 4, on_page=wording.short_verdict),
 )  # fmt: skip
 
@@ -132,6 +133,7 @@ DETAILS = (
     Column("runs", wording.run_times),
     Column("95% interval", wording.interval),
     Column("tells differences from", wording.detectable),
+    Column("warnings", wording.warnings),
     Column("accuracy", lambda r: number(r.quality, ".4f")),
     Column("RCP", wording.reference_point),
     Column("scaling", wording.scaling),

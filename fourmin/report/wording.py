@@ -8,7 +8,8 @@ from itertools import groupby
 from fourmin.base.text import how_many, printable
 from fourmin.report.model import Comparison, Result
 from fourmin.report.runs import ReportedRun
-from fourmin.rules.rule import SEVERITIES, Finding
+from fourmin.results.statistics import says_something
+from fourmin.rules.rule import SEVERITIES, WARNING, Finding
 from fourmin.rules.verdict import NOT_JUDGED
 
 NONE = "-"
@@ -44,10 +45,17 @@ def as_run(result: Result) -> str:
 
 
 def interval(result: Result) -> str:
-    """The 95% interval of the mean time."""
+    """The 95% interval of the mean time, where it says anything."""
     if result.ci95 is None:
         return NONE
-    return between(*result.ci95)
+    runs = sum(run.minutes is not None for run in result.runs)
+    return between(*result.ci95) if says_something(result.ci95, runs) else no_interval(runs)
+
+
+def no_interval(runs: int) -> str:
+    """What stands instead of an interval that says nothing."""
+    few = how_many(runs, "run")
+    return f"{few}: no interval" if runs < 3 else f"{few} too far apart: no interval"
 
 
 def detectable(result: Result) -> str:
@@ -162,6 +170,12 @@ def findings(result: Result) -> str:
     return ", ".join(part for part in told if part) or ("none" if result.verified else NONE)
 
 
+def warnings(result: Result) -> str:
+    """What was warned of."""
+    found = (f for f in result.verdict.findings if f.severity == WARNING)
+    return "; ".join(f"{f.code} {printable(f.message)}" for f in found) or NONE
+
+
 def _of_severity(all_findings: tuple[Finding, ...], severity: str) -> str:
     codes = [finding.code for finding in all_findings if finding.severity == severity]
     if not codes:
@@ -239,7 +253,9 @@ def apart(comparison: Comparison) -> Iterator[tuple[str, tuple[Result, ...]]]:
 
 def one_line(result: Result) -> str:
     """A result outside of the tables, in one line."""
+    told = warnings(result)
     return (
         f"{printable(result.path)}: {printable(result.benchmark)}, {result.state}, "
         f"{len(result.runs)} runs ({run_times(result)}), {verdict(result)}"
+        + ("" if told == NONE else f"; warnings {told}")
     )

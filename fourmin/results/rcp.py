@@ -24,7 +24,7 @@ from typing import Any
 from fourmin.base.canonical import loads_strict
 from fourmin.results.plan import Plan
 from fourmin.results.run_result import RunFacts
-from fourmin.results.statistics import mean, student_t_quantile
+from fourmin.results.statistics import f_quantile, mean, sample_deviation, student_t_quantile
 from fourmin.ruleset import load_ruleset, versions
 
 
@@ -36,6 +36,8 @@ class ReferencePoint:
     mean: float
     deviation: float
     minimum: float
+    runs: int = 0
+    """How many of them there are, those that the mean drops among them."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,25 @@ def convergence(plan: Plan, runs: Sequence[RunFacts]) -> Convergence:
     return Convergence(epochs, known.at(batch) or compared[-1], below)
 
 
+def spread(plan: Plan, minutes: Sequence[float]) -> tuple[float, float] | None:
+    """The deviation of log times, and the most that chance gives it: about shares of the mean.
+
+    The most is where the variance over that of the reference runs' epochs has the 99% point of F.
+    None without such runs, or two times.
+    """
+    known = references(plan.ruleset, plan.benchmark)
+    if known is None or len(minutes) < 2:
+        return None
+    point = known.at(plan.configuration["global_batch_size"]) or known.pruned[-1]
+    if not point.deviation:
+        return None
+    # The point's deviation has n in the denominator, and is small beside its mean.
+    variance = (point.deviation / point.mean) ** 2 * point.runs / (point.runs - 1)
+    most = f_quantile(0.99, len(minutes) - 1, point.runs - 1)
+    own = sample_deviation([math.log(value) for value in minutes])
+    return own, math.sqrt(variance * most)
+
+
 def _point(
     global_batch_size: int, epochs: Sequence[float], deviating: Sequence[float], design: Design
 ) -> ReferencePoint:
@@ -169,7 +190,7 @@ def _point(
     centre, whole = mean(kept), mean(deviating)
     deviation = math.sqrt(mean([(value - whole) ** 2 for value in deviating]))
     smallest = _minimum(centre, deviation, len(kept), design)
-    return ReferencePoint(global_batch_size, centre, deviation, smallest)
+    return ReferencePoint(global_batch_size, centre, deviation, smallest, len(epochs))
 
 
 def _minimum(centre: float, deviation: float, runs: int, design: Design) -> float:
@@ -186,7 +207,7 @@ def _interpolate(
     centre = low.mean + share * (high.mean - low.mean)
     deviation = low.deviation + share * (high.deviation - low.deviation)
     smallest = _minimum(centre, deviation, 2 * design.submission_runs, design)
-    return ReferencePoint(batch, centre, deviation, smallest)
+    return ReferencePoint(batch, centre, deviation, smallest, 2 * design.submission_runs)
 
 
 def _prune(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -72,14 +72,30 @@ def student_t_quantile(probability: float, degrees: float) -> float:
         raise ValueError("probability must lie between 0 and 1, degrees of freedom above 0")
     if probability < 0.5:
         return -student_t_quantile(1 - probability, degrees)
+    return _quantile(lambda t: student_t_cdf(t, degrees), probability)
+
+
+def f_quantile(probability: float, above: float, below: float) -> float:
+    """The f with P(F <= f) = `probability`, F of so many degrees of freedom above and below.
+
+    By the regularised incomplete beta function: Abramowitz and Stegun 26.6.2.
+    """
+    return _quantile(
+        lambda f: 1 - _incomplete_beta(below / 2, above / 2, below / (below + above * f)),
+        probability,
+    )
+
+
+def _quantile(distribution: Callable[[float], float], probability: float) -> float:
+    """Where a distribution over the positive numbers reaches `probability`, by bisection."""
     low, high = 0.0, 1.0
-    while student_t_cdf(high, degrees) < probability:
+    while distribution(high) < probability:
         low, high = high, high * 2
     for _ in range(200):
         middle = (low + high) / 2
         if middle in (low, high):
             break
-        if student_t_cdf(middle, degrees) < probability:
+        if distribution(middle) < probability:
             low = middle
         else:
             high = middle
@@ -97,6 +113,14 @@ def log_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[flo
     quantile = student_t_quantile(0.5 + confidence / 2, len(logs) - 1)
     half = quantile * sample_deviation(logs) / math.sqrt(len(logs))
     return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
+
+
+def says_something(interval: tuple[float, float], values: int) -> bool:
+    """Whether the interval of a mean of so many values tells a reader anything.
+
+    Of two values Student's t is 12.7, and beyond ten times from end to end nothing is known.
+    """
+    return values > 2 and interval[1] <= 10 * interval[0]
 
 
 def log_prediction_interval(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fourmin.ledger.chain import Entry
 from fourmin.ledger.view import CampaignView, Document
 from fourmin.results.plan import Plan
-from fourmin.results.rcp import Convergence, convergence
+from fourmin.results.rcp import Convergence, convergence, spread
 from fourmin.rules.rule import CAMPAIGN, ERROR, NOTE, WARNING, Problem, rule, unchecked
 
 
@@ -117,3 +117,29 @@ def no_reference_point(campaign: CampaignView, plan: Plan, close: Entry) -> Iter
     if closed and (found.reference is None or found.below):
         batch = plan.configuration["global_batch_size"]
         yield Problem(campaign.where("campaign.json"), f"no reference point for batch {batch}")
+
+
+@rule("CNV006", "wide-spread", WARNING, CAMPAIGN)
+def wide_spread(campaign: CampaignView, plan: Plan, close: Entry) -> Iterator[Problem]:
+    """Runs take times that differ by no more than seeds explain.
+
+    What it checks
+        The variance of the logarithm of the times of the runs that converged, against that of the
+        epochs of the benchmark's reference runs: their ratio lies below the 99% point of F.
+        Practice is looked at, too.
+    Why it is bad
+        Something else took part of the machine in some of the runs, or its clocks changed: the
+        result is of that as much as of the training.
+    Example
+        Five runs of 5 to 17 s, a spread of 60%, where the reference runs' seeds explain 22%.
+    How to put it right
+        End what else runs on the machine (`fourmin doctor` names the load), fix the clocks, and run
+        another campaign.
+    """
+    minutes = [run.facts.minutes for run in campaign.runs if run.log is not None]
+    found = spread(plan, [value for value in minutes if value])
+    if found is not None and found[0] > found[1]:
+        yield Problem(
+            campaign.where("summary.json"),
+            f"the runs' times spread by {found[0]:.0%}, where seeds explain {found[1]:.0%} at most",
+        )

@@ -11,6 +11,7 @@ the check could not be made.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -119,9 +120,17 @@ class Finding:
     @property
     def text(self) -> str:
         """Code, place and message in one printable line."""
-        place = printable(self.path) + ("" if self.line is None else f":{self.line}")
+        return self.text_below("")
+
+    def text_below(self, folder: str) -> str:
+        """As `text`, its place from `folder` on where it lies there."""
+        path = self.path
+        if folder and path.startswith(os.path.join(folder, "")):
+            path = os.path.relpath(path, folder)
+        place = printable(path) + ("" if self.line is None else f":{self.line}")
+        place = "" if path == folder else f" {place}"
         waived = f" [waived: {printable(self.waived)}]" if self.waived else ""
-        return f"{self.code} {place}: {printable(self.message)}{waived}"
+        return f"{self.code}{place}: {printable(self.message)}{waived}"
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

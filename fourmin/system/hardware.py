@@ -125,6 +125,12 @@ def driver_version() -> str | None:
     return _ask_nvml(lambda nvml: _text(nvml.nvmlSystemGetDriverVersion()))
 
 
+def cuda_of_driver() -> str | None:
+    """The newest CUDA version that the driver can run, such as 12.8; None without a driver."""
+    found = _ask_nvml(lambda nvml: nvml.nvmlSystemGetCudaDriverVersion_v2())
+    return f"{found // 1000}.{found % 1000 // 10}" if found else None
+
+
 def limits() -> dict[str, Any]:
     """What bounds the speed and the power of processor and GPUs; null where it is not told.
 

@@ -28,12 +28,23 @@ _DISTRIBUTIONS = {
 
 def installed_version(name: str) -> str | None:
     """Version of a part by its name here, such as `dali`, or None where it is not installed."""
+    return _installed(name)[1]
+
+
+def dali_cuda() -> str | None:
+    """The CUDA version that the installed DALI was built for, by its wheel's name."""
+    wheel, _ = _installed("dali")
+    return f"{wheel[-3:-1]}.{wheel[-1]}" if wheel else None
+
+
+def _installed(name: str) -> tuple[str, str | None]:
+    """The wheel that a part came in, and its version."""
     for distribution in _DISTRIBUTIONS[name]:
         try:
-            return metadata.version(distribution)
+            return distribution, metadata.version(distribution)
         except metadata.PackageNotFoundError:
             continue
-    return None
+    return "", None
 
 
 def triton_installed() -> bool:

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 from images import make_tree
+from output_kinds import require_kind
 from typer.testing import CliRunner
 
 from fourmin.base.errors import FourminError
@@ -29,6 +30,7 @@ def test_without_arguments_it_measures_the_digits_with_both_loaders():
     result = run("--json")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
+    require_kind(report, "bench-data")
     assert (report["data"], report["layout"], report["images"]) == ("digits-v1", "tree", 1437)
     assert (report["model"], report["device"], report["decoder"]) == ("resnet8", "cpu", "cpu")
     rows = {(row["stage"], row["loader"]): row for row in report["results"]}

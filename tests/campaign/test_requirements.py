@@ -52,7 +52,8 @@ def refused(request: Request, placement: Placement | None = None) -> FourminErro
 
 def test_everything_that_is_missing_is_named_in_one_message(no_gpu, installed, tmp_path):
     results = tmp_path / "results"
-    error = refused(Request("resnet50-64k", options={"nodes": 256}, results_dir=results))
+    asked = Request("resnet50-64k", options={"nodes": 256}, submitter="lab", results_dir=results)
+    error = refused(asked)
     assert error.what == "3 things are missing or wrong for preset resnet50-64k here"
     for part in ("ImageNet ILSVRC-2012", "no --data-dir", "256 nodes need a launcher",
                  "8 workers a node on GPUs, but 0 can be used here"):  # fmt: skip
@@ -65,10 +66,10 @@ def test_everything_that_is_missing_is_named_in_one_message(no_gpu, installed, t
 
 def test_the_training_stack_is_named_with_the_rest(no_gpu, monkeypatch, tmp_path):
     monkeypatch.setattr(requirements, "installed_version", lambda name: None)
-    error = refused(Request("resnet50-8k", results_dir=tmp_path / "results"))
+    error = refused(Request("resnet50-8k", submitter="lab", results_dir=tmp_path / "results"))
     assert error.what.startswith("4 things")
     assert "training needs torch, numpy, dali" in error.why
-    assert "pip install 'fourmin[train]'" in error.next_step
+    assert "[train]'" in error.next_step
 
 
 def test_one_thing_missing_is_said_without_a_list(no_gpu, installed, tmp_path):

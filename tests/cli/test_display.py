@@ -36,14 +36,14 @@ def console() -> Console:
     )
 
 
-def replay(display: displays.Display, folder: Path) -> list[str]:
+def replay(display: displays.Display, folder: Path, columns: int = 160) -> list[str]:
     """Tell `display` everything that happened; returns the live views after each record."""
     campaign = Campaign(folder)
     views = []
 
     def look() -> None:
         if isinstance(display, displays.LiveDisplay):
-            window = Console(file=io.StringIO(), width=160)
+            window = Console(file=io.StringIO(), width=columns)
             window.print(display._render())
             views.append(window.file.getvalue())  # type: ignore[attr-defined]
 
@@ -129,6 +129,7 @@ def test_json_lines_end_with_the_result(tmp_path: Path, capsys: pytest.CaptureFi
     assert sum(line.get("event") == "run-finished" for line in lines) == 5
     summary = json.loads((folder / "summary.json").read_bytes())
     assert lines[-1] == {
+        "schema_version": 1, "kind": "fourmin-event", "warnings": [],
         "event": "campaign-closed", "campaign": str(folder), "minutes": summary["minutes"],
         "valid": True, "status": "valid", "unchecked": [], "verdict": "valid", "errors": 0,
         "summary": summary,
@@ -234,7 +235,8 @@ def test_json_lines_byte_for_byte(capsys: pytest.CaptureFixture[str]) -> None:
     display = displays.JsonDisplay()
     for event in events():
         display.take(event)
-    assert capsys.readouterr().out == JSON_LINES
+    begins = '{"schema_version": 1, "kind": "fourmin-event", "event": '
+    assert capsys.readouterr().out == JSON_LINES.replace('{"event": ', begins)
 
 
 def test_quiet_says_nothing_before_the_end(capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,3 +259,20 @@ def test_a_display_bears_events_whose_beginning_was_lost(kind: type[Any]) -> Non
         text = window.file.getvalue()  # type: ignore[attr-defined]
         shows = kind is displays.PlainDisplay or start <= told.index(OPENED)
         assert ("aborted" in text) == shows
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+def test_the_live_line_is_one_line_of_any_terminal(tmp_path: Path, columns: int) -> None:
+    display = displays.LiveDisplay(Console(file=io.StringIO(), width=columns, force_terminal=True))
+    views = replay(display, make_campaign(tmp_path, runs=2, practice=True), columns)
+    assert max(len(line) for view in views for line in view.splitlines()) <= columns
+    running = [view for view in views if re.search(r"epoch \d+/", view)]
+    assert running
+    for view in running:
+        # Above it stand the headline and, in lines of their own, the runs that have finished.
+        last = view.splitlines()[-1]
+        assert re.match(r"run [12]/2  ", last)
+        assert re.search(r"epoch \d+/(12|16)\b", last)
+        assert last.count("/") == 2 + ("images/s" in last)
+    assert all("accuracy" in view for view in running)
+    assert any("images/s" in view for view in running) == (columns >= 120)

@@ -81,7 +81,7 @@ def test_without_the_package_nothing_is_registered(
     done = run("--tensorboard", str(tmp_path / "tb"))
     assert isinstance(done.exception, FourminError)
     assert done.exception.exit_code == 2
-    assert "fourmin[tensorboard]" in done.exception.next_step
+    assert "[tensorboard]'" in done.exception.next_step
     assert not (tmp_path / "results").exists()
 
 

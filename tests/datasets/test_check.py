@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from output_kinds import require_kind
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -283,6 +284,7 @@ def test_command_in_json_has_every_problem(tree):
         (tree / f"train/bee/e{i:02d}.jpg").write_bytes(b"")
     result = run(tree, "--workers", 1, "--json")
     report = json.loads(result.stdout)
+    require_kind(report, "data-check")
     assert result.exit_code == 2
     assert len(report["problems"]) == 25
     assert (report["ok"], report["manifest"], report["images"]["val"]) == (False, None, 4)

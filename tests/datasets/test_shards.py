@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from output_kinds import require_kind
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -357,6 +358,7 @@ def test_the_commands_write_and_check(tree, tmp_path):
     result = run("prepare", tree, tmp_path / "s", "--workers", 1, "--json")
     assert result.exit_code == 0, result.output
     done = json.loads(result.stdout)
+    require_kind(done, "data-prepare")
     assert (done["shards"], done["kept"], done["images"]) == (2, 0, 75)
     again = run("prepare", tree, tmp_path / "s", "--workers", 1)
     assert "2 shards (2 were there already), 75 images" in again.output

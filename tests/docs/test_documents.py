@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import command_pages
+import json_page
 import log_page
 import map_picture
 import pytest
@@ -33,6 +35,11 @@ def test_the_commands_are_those_of_today(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_log_page_is_that_of_the_keys() -> None:
     assert log_page.PAGE.read_text() == log_page.page(), "run `make docs`"
+
+
+def test_the_json_page_and_schema_are_those_of_today() -> None:
+    assert json_page.PAGE.read_text() == json_page.page(), "run `make docs`"
+    assert json.loads(json_page.SCHEMA.read_text()) == json_page.schema(), "run `make docs`"
 
 
 def test_the_picture_is_that_of_the_floors() -> None:

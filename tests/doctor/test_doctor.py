@@ -102,7 +102,7 @@ def test_an_installation_that_cannot_train_says_how_it_could(
     stack = next(check for check in found.checks if check.topic == "training stack")
     assert stack.status == MISSING
     assert "torch" in stack.message
-    assert "fourmin[train]" in stack.next_step
+    assert "[train]'" in stack.next_step
     assert not any(preset.can_run for preset in found.presets)
 
 
@@ -134,6 +134,34 @@ def test_torch_that_does_not_see_the_gpus_is_a_warning(monkeypatch: pytest.Monke
     assert "0 of 2 GPUs" in driver.message
     driver, nccl = software.cuda(StackProbe(facts | {"gpus": 2, "nccl": "2.28.9"}))
     assert (driver.status, nccl.message) == (OK, "NCCL 2.28.9")
+
+
+@pytest.mark.parametrize(
+    ("driver", "torch", "dali", "warned"),
+    [
+        ("13.0", "13.0", "13.0", []),
+        ("13.1", "12.8", "12.0", []),
+        ("12.8", "13.0", "13.0", ["newer than the driver"]),
+        ("13.0", "12.8", "13.0", ["torch and DALI differ"]),
+        ("12.4", "12.8", "13.0", ["torch and DALI differ", "newer than the driver"]),
+        (None, "13.0", None, []),
+    ],
+)
+def test_cuda_of_driver_torch_and_dali_are_compared(
+    monkeypatch: pytest.MonkeyPatch,
+    driver: str | None,
+    torch: str,
+    dali: str | None,
+    warned: list[str],
+) -> None:
+    monkeypatch.setattr(software, "driver_version", lambda: "580.1")
+    monkeypatch.setattr(software, "usable_gpus", lambda: 2)
+    monkeypatch.setattr(software, "cuda_of_driver", lambda: driver)
+    monkeypatch.setattr(software, "dali_cuda", lambda: dali)
+    facts = {"cuda": torch, "gpus": 2, "cpu_backend": True, "nccl": "2.28.9"}
+    found = [check for check in software.cuda(StackProbe(facts)) if check.status == WARNING]
+    assert [check.message.partition(": ")[2].partition(": ")[2] for check in found] == warned
+    assert all("train-cuda12" in check.next_step for check in found)
 
 
 def test_gpus_in_use_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +244,8 @@ def test_a_cache_that_cannot_be_written_is_missing(
 ) -> None:
     (tmp_path / "fourmin").write_text("a file")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    check = only(machine.caches())
+    check, state = machine.own_folders()
+    assert state.status == OK
     assert check.status == MISSING
     assert "XDG_CACHE_HOME" in check.next_step
 

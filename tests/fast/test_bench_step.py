@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from output_kinds import require_kind
 from typer.testing import CliRunner
 
 from fourmin.base.errors import FourminError
@@ -21,6 +22,7 @@ def test_json_holds_every_time_and_the_ceilings() -> None:
     )
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
+    require_kind(report, "bench-step")
     assert report["model"] == "resnet8"
     assert report["device"] == "cpu"
     assert report["ceilings"]["matrix_product_flops"] > 1e8

@@ -34,6 +34,7 @@ def few_digits() -> Configuration:
     )
 '''
 
+DIGITS = ("--preset", "digits")
 PRACTICE = ("--practice", "--runs", "1", "--max-steps", "2", "--set", "device=cpu")
 
 
@@ -107,9 +108,10 @@ def test_a_field_needs_three_files_and_shows_everywhere(with_field: TreeCopy) ->
     assert "learning_rate_scale must be greater than 0 and at most 4, not 4.5" in said
     said = with_field.fourmin("run", "--scale", "0", "--dry-run", code=2)
     assert "learning_rate_scale must be greater than 0 and at most 4, not 0.0" in said
-    said = with_field.fourmin("estimate", "--set", "learning_rate_scale=0", code=2)
+    said = with_field.fourmin("estimate", *DIGITS, "--set", "learning_rate_scale=0", code=2)
     assert "must be greater than 0 and at most 4" in said
-    told = json.loads(with_field.fourmin("estimate", "--set", "learning_rate_scale=2", "--json"))
+    doubled = ("--set", "learning_rate_scale=2", "--json")
+    told = json.loads(with_field.fourmin("estimate", *DIGITS, *doubled))
     assert told["configuration"]["learning_rate_scale"] == 2.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fourmin.rules.render import FORMATS
+from fourmin.rules.render import FORMATS, as_text
 from fourmin.rules.rule import Finding
 from fourmin.rules.verdict import Report, verdicts
 
@@ -43,20 +43,64 @@ def test_text() -> None:
     )
     assert _lines("text", report) == [
         "campaign results/a: not valid (1 error, 1 warning, 1 note)",
-        "  error   LED004 results/a/run-1/events.log: the file has changed",
+        "  error   LED004 run-1/events.log: the file has changed",
         "      Restore it.",
-        "  warning RUN006 results/a/ledger.jsonl:3: the file has changed",
+        "  warning RUN006 ledger.jsonl:3: the file has changed",
         "      Restore it.",
-        "  note    SYS005 results/a: the file has changed",
+        "Checked 1 campaign by ruleset 1.0: 1 error, 1 warning, 1 note (-v).",
+    ]
+    assert list(as_text(report, verbose=True))[5:] == [
+        "  note    SYS005: the file has changed",
         "Checked 1 campaign by ruleset 1.0: 1 error, 1 warning, 1 note.",
+    ]
+
+
+def test_text_says_once_what_several_have_in_common() -> None:
+    places = [f"s/lab/box/digits/{name}" for name in "abcd"]
+    report = _report_of(
+        [("campaign", place) for place in places],
+        *(_finding(severity="warning", code="SYS006", path=place) for place in places),
+        *(_finding(path=f"{places[1]}/run-{n}/events.log", message=f"{n} off") for n in range(9)),
+    )
+    assert _lines("text", report) == [
+        "campaign s/lab/box/digits/b: not valid (9 errors, 1 warning); look first at LED004",
+        *(
+            line
+            for n in range(3)
+            for line in (f"  error   LED004 run-{n}/events.log: {n} off", "      Restore it.")
+        ),
+        "  and 6 more of LED004 (-v)",
+        "warning SYS006 in 4 of them: the file has changed",
+        "      Restore it.",
+        "      below s/lab/box/digits: a, b, c and 1 more",
+        "valid: 3 campaigns",
+        "Checked 4 campaigns by ruleset 1.0: 9 errors, 4 warnings, 0 notes.",
+    ]
+    whole = list(as_text(report, verbose=True))
+    assert sum("LED004 run" in line for line in whole) == 9
+    assert sum(line.startswith("  warning") for line in whole) == 4
+
+
+def test_text_is_five_lines_where_there_is_no_error_or_warning() -> None:
+    places = [f"submissions/lab/box{n}/digits/campaign-{n}" for n in range(200)]
+    report = _report_of(
+        [*(("submission", f"submissions/lab/box{n}") for n in range(200))]
+        + [("campaign", place) for place in places],
+        *(_finding(severity="note", path=place) for place in places),
+        *(_finding(severity="note", code="SYS003", path=p, unchecked=True) for p in places[:3]),
+    )
+    assert _lines("text", report) == [
+        "no error: 200 submissions; unchecked SYS003: 3 campaigns; valid: 197 campaigns",
+        "Checked 200 campaigns, 200 submissions by ruleset 1.0: 0 errors, 0 warnings, 203 notes "
+        "(-v); 3 campaigns unchecked.",
     ]
 
 
 def test_text_of_nothing_found_and_nothing_there() -> None:
     report = _report_of([("campaign", "results/a"), ("unknown", "docs")])
     assert _lines("text", report) == [
-        "campaign results/a: valid",
         "unknown docs: nothing to check there",
+        "valid: 1 campaign",
         "Checked 1 campaign by ruleset 1.0: 0 errors, 0 warnings, 0 notes.",
     ]
 

@@ -35,7 +35,12 @@ def test_a_valid_campaign(tmp_path: Path) -> None:
     code, output = _run("validate", folder)
     assert code == 0
     assert output.startswith(f"campaign {folder}: valid (3 notes)")
-    assert output.endswith("0 errors, 0 warnings, 3 notes.\n")
+    assert output.endswith("0 errors, 0 warnings, 3 notes (-v).\n")
+    assert len(output.splitlines()) == 2
+    assert _run("validate", "--quiet", folder) == (0, "")
+    verbose = _run("validate", "-v", folder)[1]
+    assert verbose.count("\n  note    ") == 3
+    assert verbose.endswith("0 errors, 0 warnings, 3 notes.\n")
 
 
 def test_an_edited_result_names_the_file_and_the_rule(tmp_path: Path) -> None:
@@ -43,8 +48,10 @@ def test_an_edited_result_names_the_file_and_the_rule(tmp_path: Path) -> None:
     apply(folder, [{"file": "run-2/result.json", "set": "/minutes", "to": 0.001}])
     code, output = _run("validate", tmp_path)
     assert code == 1
-    assert f"error   LED004 {folder}/run-2/result.json" in output
-    assert f"error   LOG004 {folder}/run-2/result.json" in output
+    assert f"campaign {folder}: not valid" in output
+    assert "error   LED004 run-2/result.json" in output
+    assert "error   LOG004 run-2/result.json" in output
+    assert output.count(str(folder)) == 1
 
 
 def test_an_unfinished_campaign_fails_only_if_strict(tmp_path: Path) -> None:
@@ -87,8 +94,15 @@ def test_nothing_to_check_is_wrong_usage(tmp_path: Path, path: str) -> None:
     assert raised.value.exit_code == 2
 
 
-def test_no_path_is_wrong_usage() -> None:
-    assert _run("validate")[0] == 2
+def test_without_a_path_the_usual_folders_are_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FourminError, match="nothing to check") as refused:
+        _run("validate")
+    assert refused.value.exit_code == 2
+    make_campaign(tmp_path / "results")
+    assert _run("validate")[0] == 0
 
 
 def test_rules_lists_all() -> None:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAPER, config
 from fourmin.report.model import Comparison, Result
@@ -42,13 +43,17 @@ def specification(comparison: Comparison, chart: str) -> Spec:
     """The Vega-Lite specification of a chart with its rows.
 
     Results that must not be compared are in different panels, as they are in different tables.
-    Raises FourminError where no result has what the chart shows.
+    Practice is drawn where no result that counts has what the chart shows. Raises FourminError
+    where there is none of that either.
     """
     heading, make, nothing = _CHARTS[chart]
+    told = f"Ruleset {comparison.ruleset}. No invalid result is drawn."
     panels = make(rows.may_be_drawn(comparison.results))
     if not panels:
+        panels = make(rows.may_be_drawn(comparison.practice))
+        told += " Practice campaigns, which never count."
+    if not panels:
         raise FourminError(f"nothing to draw in the chart {chart}", nothing)
-    told = f"Ruleset {comparison.ruleset}. No invalid result is drawn."
     described = f"{heading}. " + " ".join(str(panel["title"]["text"]) + "." for panel in panels)
     return {
         "$schema": specs.SCHEMA,
@@ -150,5 +155,5 @@ def vl_convert() -> Any:
         raise FourminError(
             "charts need vl-convert-python",
             "the plain install has no charts",
-            "pip install 'fourmin[report]'",
+            install("report"),
         ) from None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fourmin import __version__
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
 from fourmin.report.columns import PAGE
 from fourmin.report.model import Comparison
 from fourmin.report.page import vega
@@ -91,7 +92,7 @@ def _environment() -> Environment:
         raise FourminError(
             "the page needs jinja2 and vl-convert-python",
             "the plain install writes tables, Markdown, CSV and JSON",
-            "pip install 'fourmin[report]'",
+            install("report"),
         ) from None
     return Environment(
         loader=PackageLoader(__name__, "assets"),

@@ -12,6 +12,7 @@ from functools import cache
 from importlib.util import find_spec
 
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
 
 _BUNDLE = "import sys, vl_convert; sys.stdout.buffer.write(vl_convert.javascript_bundle().encode())"
 
@@ -22,7 +23,7 @@ def _bundling() -> subprocess.Popen[bytes]:
         raise FourminError(
             "the page needs vl-convert-python, which carries its charts",
             "the plain install writes tables, Markdown, CSV and JSON",
-            "pip install 'fourmin[report]'",
+            install("report"),
         )
     return subprocess.Popen(
         [sys.executable, "-c", _BUNDLE], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -44,6 +45,6 @@ def script() -> str:
         raise FourminError(
             "vl-convert could not bundle the charts' script",
             last[0] if last else f"exit code {process.returncode}",
-            "pip install --force-reinstall 'fourmin[report]'",
+            install("report") + " --force-reinstall",
         )
     return output.decode().replace("</script", "<\\/script").replace("<!--", "<\\!--")

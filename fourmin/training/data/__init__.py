@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fourmin.base.errors import FourminError, list_names
+from fourmin.base.installation import install
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,7 @@ def build_loader(name: str, **settings: Any) -> Loader:
         raise FourminError(
             f"the loader {name} cannot run here",
             f"the package {error.name} is missing",
-            "pip install 'fourmin[train]'",
+            install("train"),
         ) from error
     return loader
 
