@@ -257,8 +257,8 @@ def _result(closed: CampaignClosed) -> str:
         counted = sum(run["minutes"] is not None for run in summary["runs"])
         low, high = (60 * bound for bound in summary["ci95"])
         tells = says_something((low, high), counted)
-        said = f"{low:.2f} to {high:.2f} s" if tells else no_interval(counted)
-        low_high = f", 95% interval {said}"
+        said = f"95% interval {low:.2f} to {high:.2f} s" if tells else no_interval(counted)
+        low_high = f", {said}"
         share = smallest_detectable([run["minutes"] for run in summary["runs"]])
         low_high += "" if share is None else f", tells differences from {share:.0%}"
     spread = f", CV {summary['cv']:.1%}" if summary["cv"] is not None else ""

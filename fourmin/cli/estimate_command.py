@@ -81,7 +81,7 @@ def estimate(
     """
     from rich.markdown import Markdown
 
-    from fourmin.base.files import require_writable_file, write_output
+    from fourmin.base.files import write_output
     from fourmin.cli.output import print_json, say, stdout
     from fourmin.estimate.profile import load_profile
     from fourmin.estimate.render import text_lines, validation_lines
@@ -97,8 +97,7 @@ def estimate(
         return
     if preset is None:
         raise FourminError("which preset?", next_step="--preset NAME: `fourmin presets` lists them")
-    if output is not None:
-        require_writable_file(output, "chart")
+    options.require_output(output)
     profile = load_profile(system_profile)
     configuration = _configuration(preset, field_options(ctx), settings or [], tuning, profile)
     profile = _with_measured(profile, configuration, images_per_second, step_report, data_report)

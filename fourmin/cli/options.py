@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import require_writable
+from fourmin.base.files import require_writable_file
 from fourmin.base.values import SIZE_UNITS
 from fourmin.recipe.configuration import FIELDS
 from fourmin.recipe.fields import unknown
@@ -149,9 +149,7 @@ def usual_folders(purpose: str, needed: bool = True) -> list[Path]:
 
 def require_output(path: Path | None) -> None:
     """Raise FourminError where nothing could be written to `path`, before the work is done."""
-    if path is None:
-        return
-    if not path.parent.is_dir() or path.is_dir():
-        why = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-        raise FourminError(f"cannot write {path}", why)
-    require_writable(path.parent, "folder of the output")
+    if path is not None:
+        if not path.parent.is_dir():
+            raise FourminError(f"cannot write {path}", f"there is no folder {path.parent}")
+        require_writable_file(path, "output")

@@ -70,7 +70,7 @@ def report(
     import sys
 
     from fourmin.base.errors import FourminError
-    from fourmin.base.files import require_writable_file, write_output
+    from fourmin.base.files import write_output
     from fourmin.report import (
         CHART_FORMATS,
         GATE_FORMATS,
@@ -93,8 +93,6 @@ def report(
             )
     options.require_output(output)
     prices = () if price is None else load_prices(price)
-    if output is not None:
-        require_writable_file(output, "report")
     alone = pair is not None or bool(beside)
     looked_in = paths or options.usual_folders("report on", needed=not alone)
     compared = None
