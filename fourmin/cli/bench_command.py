@@ -180,7 +180,7 @@ def allreduce(
         options.one_of(
             "table",
             "nccl-tests",
-            name="--format",
+            names=("--format",),
             help="nccl-tests: the columns of all_reduce_perf, from 8 bytes, of one algorithm.",
         ),
     ] = "table",
