@@ -86,7 +86,6 @@ def test_half_precision_gradients_send_half_the_bytes_and_images_may_be_cached(
         (["--resume", "nowhere"], "no campaign in nowhere"),
         (["--set", "step=fast", "--set", "device=cpu"], "step=fast cannot train this"),
         (["--set", "gradient_dtype=fp16", "--set", "device=cpu"], "need loss scaling"),
-        (["--launcher", "ssh"], "no launcher 'ssh'"),
         (["--data-dir", "nowhere"], "no folder nowhere"),
     ],
 )

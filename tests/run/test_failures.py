@@ -66,8 +66,10 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Killed]:
     root = tmp_path_factory.mktemp("killed")
     with running(*PRACTICE, "--runs", "1", "--results-dir", str(root), state=root) as run:
         run.wait_for_training()
-        second = fourmin("run", "--resume", str(run.campaign), state=root)
         family = [*run.workers(), run.agent()]
+        # However long the second takes, the first has not ended.
+        run.process.send_signal(signal.SIGSTOP)
+        second = fourmin("run", "--resume", str(run.campaign), state=root)
         run.process.kill()
         yield Killed(family, second)
 
