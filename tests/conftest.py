@@ -26,6 +26,8 @@ from fourmin.base.errors import ENDING
 TESTS = Path(__file__).resolve().parent
 PLACES = (TESTS / "support", TESTS.parent / "docs" / "tools", TESTS.parent / "tools")
 sys.path[:0] = map(str, PLACES)
+# `import readline`, which pytest does, sets it for child processes.
+os.environ.pop("COLUMNS", None)
 # Tests run beside each other: one thread for each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if not Path("/dev/nvidiactl").exists():

@@ -97,8 +97,8 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
             "comparisons": [{"name": text}],
         },
     ),
-    "bench-step": ("`fourmin bench step --json`", {"hardware": {}, "results": [{"peer": text}]}),
-    "bench-data": ("`fourmin bench data --json`", {"hardware": {}, "results": [{"stage": text}]}),
+    "bench-step": ("`fourmin bench step --json`", {"hardware": text, "results": [{"peer": text}]}),
+    "bench-data": ("`fourmin bench data --json`", {"hardware": text, "results": [{"stage": text}]}),
     "bench-allreduce": (
         "`fourmin bench allreduce --json`, and the file of its `--output`",
         {"rows": [{"algorithm": text}]},

@@ -11,7 +11,7 @@ from pathlib import Path
 from fourmin.launch import Launched, Launcher
 from fourmin.launch.control import ControlMessage
 from fourmin.launch.job import Job
-from fourmin.launch.timeouts import Waiting
+from fourmin.launch.timeouts import LAST_WORDS_SECONDS, Waiting
 from fourmin.log.reader import read_log
 from fourmin.log.records import Record
 
@@ -21,7 +21,6 @@ to end once they have finished."""
 POLL_SECONDS = 0.05
 LONGEST_LOOK = 1.0
 """Seconds that may pass between two looks and count as silence: what is more, the command slept."""
-LAST_WORDS_SECONDS = 1.0
 
 
 @dataclass(frozen=True)

@@ -152,4 +152,6 @@ def require_output(path: Path | None) -> None:
     if path is not None:
         if not path.parent.is_dir():
             raise FourminError(f"cannot write {path}", f"there is no folder {path.parent}")
+        if path.is_dir():
+            raise FourminError(f"cannot write {path}", f"{path} is a folder", "name a file")
         require_writable_file(path, "output")

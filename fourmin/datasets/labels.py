@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
 from fourmin.datasets.images import damaged
 
 LABEL_FILE = re.compile(
@@ -87,7 +88,7 @@ class Labels:
             raise FourminError(
                 f"{shown} cannot be read here",
                 "the package scipy is missing",
-                "pip install 'fourmin[train]', or name labels in a CSV (image, class)",
+                f"{install('train')}; or name labels in a CSV (image, class)",
             ) from error
         try:
             synsets: Any = loadmat(io.BytesIO(data), squeeze_me=True)["synsets"]

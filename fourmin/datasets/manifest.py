@@ -106,7 +106,7 @@ class Manifest:
         """Build a manifest from rows in any order. Raises ValueError as `from_sorted` does."""
         ordered = sorted(rows, key=lambda row: (row.split, _utf8(row.path)))
         classes = {row.path.split("/", 1)[0] for row in ordered}
-        return cls.from_sorted(ordered, sorted(classes, key=_utf8), {})
+        return cls.from_sorted(ordered, sorted(classes, key=_utf8), {"order": BY_NAME})
 
     @classmethod
     def from_sorted(
@@ -364,7 +364,7 @@ def _parse(line: bytes, header: Mapping[str, Any], file: BinaryIO) -> Manifest:
     pins = _pins(splits, class_names)
     if header.get("pins", pins) != pins:
         raise ValueError("the pins in the header are not those of the rows")
-    about = {name: header[name] for name in _ABOUT if name in header}
+    about = {"order": BY_NAME, **{name: header[name] for name in _ABOUT if name in header}}
     return Manifest(class_names, splits, pins, about, line)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
 from fourmin.datasets.images import damaged
 
 _ROWS = 64
@@ -30,7 +31,7 @@ def parquet_images(path: Path) -> Iterator[tuple[str, bytes]]:
         raise FourminError(
             f"{path} cannot be read here",
             "the package pyarrow is missing",
-            "pip install 'fourmin[parquet]'",
+            install("parquet"),
         ) from error
     try:
         file = parquet.ParquetFile(path, memory_map=True)

@@ -24,7 +24,7 @@ from fourmin.launch import network, preflight, trial
 from fourmin.launch.agent import Agent, Forge, worker_arguments
 from fourmin.launch.control import ORPHANED, ControlServer
 from fourmin.launch.job import Job
-from fourmin.launch.timeouts import TERMINATION_SECONDS, Timeouts
+from fourmin.launch.timeouts import LAST_WORDS_SECONDS, TERMINATION_SECONDS, Timeouts
 from fourmin.launch.wire import TOKEN_VARIABLE, Wire, connect
 
 
@@ -137,7 +137,8 @@ class NodePart:
         control = ControlServer(job.control_socket)
         arguments = worker_arguments(job.configuration, message["place"])
         agent = self._forge.start(arguments, job, variables)
-        self._run = _LocalRun(agent, control, scratch, self._wire)
+        workers = job.configuration.procs_per_node
+        self._run = _LocalRun(agent, workers, control, scratch, self._wire)
 
     def _say_unfit(self, error: Exception) -> None:
         try:
@@ -159,12 +160,14 @@ class _LocalRun:
     def __init__(
         self,
         agent: Agent,
+        workers: int,
         control: ControlServer,
         scratch: Scratch,
         wire: Wire,
     ) -> None:
         self.control = control
         self._agent = agent
+        self._left = workers
         self._scratch = scratch
         self._wire = wire
         self._over = threading.Event()
@@ -185,17 +188,21 @@ class _LocalRun:
     def _pass_on(self) -> None:
         told_of_failure = False
         code: int | None = None
+        patience = 0.0
         try:
             while not self._over.is_set():
                 try:
                     message = self.control.messages.get(timeout=0.05)
                 except queue.Empty:
-                    if code is not None:
+                    if code is None:
+                        code = self._agent.exit_code()
+                        # The last words may still be under way.
+                        patience = time.monotonic() + LAST_WORDS_SECONDS
+                    elif self._left <= 0 or time.monotonic() > patience:
                         self._wire.send("ended", code=code, told=told_of_failure)
                         return
-                    # One more round after the end: the last words may still be under way.
-                    code = self._agent.exit_code()
                     continue
+                self._left -= message.kind in ("finished", "failed", "lost")
                 told_of_failure = told_of_failure or message.kind in ("failed", "lost")
                 said = {
                     "kind": message.kind,

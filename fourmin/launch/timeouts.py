@@ -27,6 +27,8 @@ TERMINATION_SECONDS = 5.0
 IDLE_SECONDS = 10.0
 """How long a GPU may take to become idle: the processes of the run before may still end."""
 FIRST_WORD_SECONDS = 10.0
+LAST_WORDS_SECONDS = 1.0
+"""How long workers are listened to whose agent has ended, until it is known how each did."""
 LONGEST_PAUSE_SECONDS = 60.0
 
 

@@ -136,8 +136,10 @@ def wide_spread(campaign: CampaignView, plan: Plan, close: Entry) -> Iterator[Pr
         End what else runs on the machine (`fourmin doctor` names the load), fix the clocks, and run
         another campaign.
     """
-    minutes = [run.facts.minutes for run in campaign.runs if run.log is not None]
-    found = spread(plan, [value for value in minutes if value])
+    logged = [run.facts for run in campaign.runs if run.log is not None]
+    minutes = [facts.counted_minutes(plan.practice) for facts in logged]
+    # A clock that goes back is told of by other rules, and has no logarithm.
+    found = spread(plan, [value for value in minutes if value is not None and value > 0])
     if found is not None and found[0] > found[1]:
         yield Problem(
             campaign.where("summary.json"),

@@ -245,13 +245,18 @@ def test_figures_are_as_wide_as_theirs(value: float, width: int, text: str) -> N
 
 def test_what_nccl_tests_format_cannot_do_is_refused(tmp_path: Path) -> None:
     for options in (
-        ["--format", "xml"],
         ["--format", "nccl-tests", "--output", str(tmp_path / "x.json")],
         ["--format", "nccl-tests", "--algorithm", "tuned"],
         ["--format", "nccl-tests", "--max-size", "4"],
     ):
         done = CliRunner().invoke(app, ["allreduce", "--device", "cpu", "--procs", "2", *options])
         assert isinstance(done.exception, FourminError), options
+
+
+def test_a_format_that_is_none_is_refused() -> None:
+    done = CliRunner().invoke(app, ["allreduce", "--format", "xml"], env={"COLUMNS": "200"})
+    assert done.exit_code == 2
+    assert "'--format': 'xml' is not known" in done.output
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from fourmin.base.errors import FourminError
 from fourmin.bench.data import DataOptions, DataReport, DataResult, _batches
 from fourmin.cli.main import app
 from fourmin.datasets.check import check_tree
-from fourmin.datasets.prepare import prepare_shards
+from fourmin.datasets.prepare import prepare
 from fourmin.recipe.presets import load_preset
 
 BRIEF = ["bench", "data", "--device", "cpu", "--precision", "fp32", "--seconds", "0.01",
@@ -53,7 +53,7 @@ def test_without_arguments_it_measures_the_digits_with_both_loaders():
 def test_shards_and_another_preset(tmp_path):
     tree = make_tree(tmp_path / "tree", train=8, val=2, side=40)
     assert check_tree(tree, workers=1).ok
-    prepare_shards(tree, tmp_path / "shards", workers=1)
+    prepare([tree], tmp_path / "shards", workers=1)
     result = run("--data-dir", tmp_path / "shards", "--preset", "digits", "--loader", "torchvision")
     assert result.exit_code == 0, result.output
     assert "16 training images of shards (shards)" in result.stdout
@@ -97,6 +97,10 @@ def test_a_measurement_with_the_cache_begins_when_it_is_full(tmp_path):
 )  # fmt: skip
 def test_what_does_not_exist_is_named(arguments, word):
     result = run(*arguments)
+    if isinstance(result.exception, SystemExit):  # refused with the option's name
+        assert result.exit_code == 2
+        assert f"'{word}' is not known" in result.output
+        return
     assert isinstance(result.exception, FourminError)
     assert word in result.exception.what
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from actors import ActingLauncher
+from in_process import fourmin_run
 
 from fourmin.base.errors import FourminError
 from fourmin.campaign.events import (
@@ -25,7 +26,6 @@ from fourmin.campaign.execute import execute
 from fourmin.campaign.prepare import prepare
 from fourmin.campaign.registration import opened
 from fourmin.campaign.request import Existing, New, Request
-from fourmin.cli import run_command
 from fourmin.ledger.campaign import Campaign
 from fourmin.log.reader import read_log
 from fourmin.rules.engine import check
@@ -325,7 +325,7 @@ def test_the_command_says_what_it_left(
 ) -> None:
     launcher = ActingLauncher()
     monkeypatch.setattr("fourmin.campaign.prepare.load_launcher", lambda name, around: launcher)
-    run_command.run(
+    fourmin_run(
         practice=True, runs=2, procs_per_node=2, settings=["device=cpu"], seed=5,
         results_dir=request_.results_dir,
     )  # fmt: skip
@@ -348,17 +348,17 @@ def test_missed_targets_end_with_3(request_: Request, monkeypatch: pytest.Monkey
         lambda name, around: ActingLauncher(not_converged=[2]),
     )
     with pytest.raises(typer.Exit) as caught:
-        run_command.run(procs_per_node=2, settings=["device=cpu"], results_dir=request_.results_dir)
+        fourmin_run(procs_per_node=2, settings=["device=cpu"], results_dir=request_.results_dir)
     assert caught.value.exit_code == 3
 
 
 def test_a_dry_run_prints_and_does_nothing(
     request_: Request, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_command.run(dry_run=True, results_dir=request_.results_dir)
+    fourmin_run(dry_run=True, results_dir=request_.results_dir)
     assert "steps_per_epoch = 22" in capsys.readouterr().out
     with pytest.raises(FourminError, match="things are missing"):
-        run_command.run(
+        fourmin_run(
             preset="resnet50-64k",
             nodes=256,
             dry_run=True,
@@ -367,6 +367,6 @@ def test_a_dry_run_prints_and_does_nothing(
         )
     told = capsys.readouterr().out
     assert "workers = 2048" in told
-    run_command.run(dry_run=True, json_lines=True, results_dir=request_.results_dir)
+    fourmin_run(dry_run=True, json_lines=True, results_dir=request_.results_dir)
     assert json.loads(capsys.readouterr().out)["runs"] == 5
     assert not request_.results_dir.exists()

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import fourmin_run
 
 from fourmin.base.errors import FourminError
 from fourmin.campaign import trial
 from fourmin.campaign.trial import slow_nodes, told, try_nodes
-from fourmin.cli import run_command
 from fourmin.launch.torchrun import TorchrunLauncher
 from fourmin.launch.trial import Trial
 from fourmin.recipe.presets import load_preset
@@ -123,7 +123,7 @@ def test_nothing_is_registered_before_the_nodes_were_tried(
 
     monkeypatch.setattr(TorchrunLauncher, "try_nodes", fail)
     with pytest.raises(FourminError, match="n2 does not answer"):
-        run_command.run(
+        fourmin_run(
             launcher="torchrun", nodes=2, procs_per_node=1, settings=["device=cpu"],
             practice=practice, trial=True if practice else None,
         )  # fmt: skip

@@ -59,7 +59,8 @@ def wait_for_note(process: subprocess.Popen[str], text: str) -> None:
 
 
 def test_slurm_accepts_the_256_node_script(cluster: Cluster, tmp_path: Path) -> None:
-    options = ["--preset", "resnet50-64k", "--partition", "large", "--time-limit", "04:00:00"]
+    options = ["--preset", "resnet50-64k", "--partition", "large", "--time-limit", "04:00:00",
+               "--submitter", "lab"]  # fmt: skip
     (tmp_path / "site.toml").write_text(
         "[slurm]\ngpus_per_node = 8\ncpus_per_task = 64\nmodules = ['cuda']\n"
     )

@@ -17,7 +17,7 @@ from loader_cases import make_loader
 
 from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import Manifest
-from fourmin.datasets.prepare import prepare_shards
+from fourmin.datasets.prepare import prepare
 from fourmin.training.data.cache import DecodedCache
 from fourmin.training.data.order import OrderDigest, digest_of_order, epoch_permutation
 
@@ -74,7 +74,7 @@ def tree(photo_tree, tmp_path) -> tuple[Path, Manifest]:
 
 @pytest.fixture
 def shards(photo_tree, tmp_path) -> tuple[Path, Manifest]:
-    prepare_shards(photo_tree[0], tmp_path / "shards", shard_bytes=40_000, workers=1)
+    prepare([photo_tree[0]], tmp_path / "shards", shard_bytes=40_000, workers=1)
     return tmp_path / "shards", photo_tree[1]
 
 

@@ -14,7 +14,7 @@ from loader_cases import make_loader
 
 from fourmin.base.errors import FourminError
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
-from fourmin.datasets.prepare import prepare_shards
+from fourmin.datasets.prepare import prepare
 from fourmin.datasets.shards import ShardIndex
 from fourmin.training.data.order import OrderDigest, digest_of_order
 from fourmin.training.data.source import ShardSource, _allow_open_files
@@ -25,7 +25,7 @@ LOADERS = ("dali", "torchvision")
 @pytest.fixture(scope="module")
 def shards(photo_tree, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("shards")
-    done = prepare_shards(photo_tree[0], folder, shard_bytes=40_000, workers=1)
+    done = prepare([photo_tree[0]], folder, shard_bytes=40_000, workers=1)
     assert done.shards > 3
     return folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from fourmin.base.errors import FourminError
+from fourmin.base.installation import install
 from fourmin.datasets.digits import ensure_digits, validation_images
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 
@@ -150,5 +152,5 @@ def test_other_digits_are_refused(tmp_path, monkeypatch):
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(FourminError, match=r"fourmin\[train\]"):
+    with pytest.raises(FourminError, match=re.escape(install("train"))):
         ensure_digits(tmp_path)

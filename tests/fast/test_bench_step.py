@@ -45,12 +45,18 @@ def test_text_says_what_was_measured() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "word"),
-    [(["--peers", "slow"], "slow"), (["--device", "tpu"], "tpu"), (["--preset", "no"], "no")],
+    [(["--peers", "slow"], "slow"), (["--preset", "no"], "no")],
 )
 def test_what_does_not_exist_is_named(arguments: list[str], word: str) -> None:
     result = CliRunner().invoke(app, [*SMALL, *arguments])
     assert isinstance(result.exception, FourminError)
     assert word in result.exception.what
+
+
+def test_a_device_that_does_not_exist_is_wrong_usage() -> None:
+    result = CliRunner().invoke(app, [*SMALL, "--device", "tpu"], env={"COLUMNS": "200"})
+    assert result.exit_code == 2
+    assert "'--device': 'tpu' is not known" in result.output
 
 
 def test_a_disturbed_measurement_is_not_reported() -> None:

@@ -216,9 +216,7 @@ def test_commands_are_quoted() -> None:
     assert command("run", "--resume", Path("a b/c")) == "fourmin run --resume 'a b/c'"
 
 
-def test_a_scratch_folder_goes_with_its_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scratch_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = (
         "import os, signal; from fourmin.base.processes import Scratch\n"
         "(Scratch().path / 'file').write_text('x'); os.kill(os.getpid(), signal.SIGKILL)"

@@ -28,7 +28,8 @@ REPORTS = ("table", "markdown", "csv", "json", "html")
 
 def validate(*arguments: str | Path, form: str = "json") -> tuple[int, str]:
     """The exit code and standard output, also where an error is raised after it."""
-    done = CliRunner().invoke(app, ["validate", "--format", form, *map(str, arguments)])
+    words = ["validate", "--format", form, *map(str, arguments)]
+    done = CliRunner().invoke(app, words, env={"COLUMNS": None})  # as in a pipe: not folded
     if isinstance(done.exception, FourminError):
         assert all((done.exception.what, done.exception.why, done.exception.next_step))
         return done.exception.exit_code, done.stdout
@@ -182,9 +183,8 @@ def test_what_cannot_be_judged_is_neither_good_nor_bad(what: str, tmp_path: Path
     for result in comparison.failed:
         assert (result.status, result.valid, result.minutes) == ("not-judged", False, None)
         for form in REPORTS:
-            assert "not judged" in load_renderer(form)(comparison).replace(
-                "not-judged", "not judged"
-            )
+            said = " ".join(load_renderer(form)(comparison).split())
+            assert "not judged" in said.replace("not-judged", "not judged")
 
 
 def test_the_rest_decides_where_something_cannot_be_judged(tmp_path: Path) -> None:
@@ -197,6 +197,7 @@ def test_the_rest_decides_where_something_cannot_be_judged(tmp_path: Path) -> No
     statuses = {c["path"]: c["status"] for c in document["checked"]}
     assert sorted(statuses.values()) == ["not-judged"] * 2 + ["valid"] * 6
     text = validate(tmp_path, tmp_path / "empty", form="text")[1]
+    assert "not judged: no result in 5 runs: 5 aborted" in text
     assert text.splitlines()[-1].endswith("; 1 not judged.")
     make_package(tmp_path / "wrong", runs=4)
     assert validate(tmp_path)[0] == 1

@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 from golden import Golden
+from in_process import fourmin_run
 
 from fourmin.base.errors import FourminError
-from fourmin.cli import run_command
 from fourmin.launch.kubernetes import job_name, trainjob
 from fourmin.launch.pod import pod_command
 from fourmin.launch.site import Site, parse_site
@@ -162,7 +162,7 @@ def test_run_writes_it_for_its_owner_alone(
     (tmp_path / "site.toml").write_text(
         '[kubernetes]\nimage = "i"\nclaim = "c"\nmount = "/shared"\n'
     )
-    run_command.run(
+    fourmin_run(
         launcher="kubernetes", nodes=2, procs_per_node=1, settings=["device=cpu"],
         site=Path("site.toml"),
     )  # fmt: skip

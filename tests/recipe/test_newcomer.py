@@ -53,12 +53,9 @@ def with_field(tmp_path: Path) -> TreeCopy:
         "fourmin/cli/run_command.py",
         "    max_steps: options.MaxSteps = None,\n",
         "    max_steps: options.MaxSteps = None,\n"
-        '    scale: Annotated[float | None, options.of_field("learning_rate_scale")] = None,\n',
-    )
-    copy.replace(
-        "fourmin/cli/run_command.py",
-        '"max_steps": max_steps,\n',
-        '"max_steps": max_steps, "learning_rate_scale": scale,\n',
+        "    learning_rate_scale: Annotated[\n"
+        '        float | None, options.of_field("learning_rate_scale")\n'
+        "    ] = None,\n",
     )
     assert len(copy.changed()) == 3
     copy.python("docs/tools/recipe_pages.py")
@@ -106,7 +103,7 @@ def test_a_field_needs_three_files_and_shows_everywhere(with_field: TreeCopy) ->
     assert "learning_rate_scale = 1.0" in with_field.fourmin("presets", "digits")
     said = with_field.fourmin("run", *PRACTICE, "--set", "learning_rate_scale=4.5", code=2)
     assert "learning_rate_scale must be greater than 0 and at most 4, not 4.5" in said
-    said = with_field.fourmin("run", "--scale", "0", "--dry-run", code=2)
+    said = with_field.fourmin("run", "--learning-rate-scale", "0", "--dry-run", code=2)
     assert "learning_rate_scale must be greater than 0 and at most 4, not 0.0" in said
     said = with_field.fourmin("estimate", *DIGITS, "--set", "learning_rate_scale=0", code=2)
     assert "must be greater than 0 and at most 4" in said
@@ -121,7 +118,9 @@ def test_a_preset_with_its_benchmark_needs_three_files(with_preset: TreeCopy) ->
     assert "32 at a time" in with_preset.fourmin("presets")
     told = json.loads(with_preset.fourmin("estimate", "--preset", "few-digits", "--json"))
     assert told["evaluations"] == 3
-    plan = json.loads(with_preset.fourmin("run", "--preset", "few-digits", "--dry-run", "--json"))
+    plan = json.loads(
+        with_preset.fourmin("run", "--practice", "--preset", "few-digits", "--dry-run", "--json")
+    )
     assert "few-digits" in json.dumps(plan)
 
 

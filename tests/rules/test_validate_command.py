@@ -24,7 +24,8 @@ app.command("rules")(rules)
 
 
 def _run(*arguments: str | Path) -> tuple[int, str]:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    words = [str(argument) for argument in arguments]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": None})  # as in a pipe: not folded
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.exit_code, result.stdout

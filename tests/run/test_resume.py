@@ -15,7 +15,7 @@ from finished_runs import FinishedRun
 from processes import FOUR_EPOCHS, FOUR_EPOCHS_OVER_A_RING, REPEATABLE, fourmin, running
 
 from fourmin.datasets.digits import ensure_digits
-from fourmin.datasets.prepare import prepare_shards
+from fourmin.datasets.prepare import prepare
 
 STAGED = ("staging_start", "staging_stop")
 
@@ -44,7 +44,7 @@ def staging(root: Path) -> list[str]:
 
 def digits_in_shards(root: Path) -> Path:
     """The benchmark's images as several shards."""
-    prepare_shards(ensure_digits(), root / "shards", shard_bytes=1 << 20, workers=1)
+    prepare([ensure_digits()], root / "shards", shard_bytes=1 << 20, workers=1)
     return root / "shards"
 
 

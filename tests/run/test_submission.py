@@ -217,7 +217,8 @@ def test_a_folder_that_differs_by_case_alone_is_not_made(tmp_path: Path, there: 
     ("story", "message"),
     [
         ({"killed_in": 3}, "is no closed campaign"),
-        ({"practice": True, "runs": 2}, "SUB003"),
+        ({}, "has no submitter"),
+        ({"practice": True, "runs": 2, "submitter": "example"}, "SUB003"),
         ({"submitter": "a/../b"}, "cannot name a folder"),
     ],
 )
@@ -232,7 +233,7 @@ def test_what_cannot_be_submitted_is_refused(
 
 
 def test_an_edited_campaign_is_refused_with_the_rule(tmp_path: Path) -> None:
-    folder = make_campaign(tmp_path / "results")
+    folder = make_campaign(tmp_path / "results", submitter="example")
     summary = folder / "summary.json"
     summary.write_bytes(summary.read_bytes().replace(b'"minutes": 0.0', b'"minutes": 0.1', 1))
     done = fourmin("submit", str(folder), "--into", str(tmp_path / "s"), state=tmp_path)
@@ -246,7 +247,7 @@ def test_a_host_name_in_the_files_stops_the_submission(
 ) -> None:
     from fourmin.campaign import publish
 
-    folder = make_campaign(tmp_path / "results")
+    folder = make_campaign(tmp_path / "results", submitter="example")
     monkeypatch.setattr(publish, "private_words", lambda: {"Test CPU": "<host>"})
     found = publish.prepare_publication(folder, tmp_path / "s").private
     assert any("events.log: 'Test CPU'" in one for one in found)
