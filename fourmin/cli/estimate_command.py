@@ -97,7 +97,7 @@ def estimate(
         return
     if preset is None:
         raise FourminError("which preset?", next_step="--preset NAME: `fourmin presets` lists them")
-    options.require_output(output)
+    options.require_output_file(output)
     profile = load_profile(system_profile)
     configuration = _configuration(preset, field_options(ctx), settings or [], tuning, profile)
     profile = _with_measured(profile, configuration, images_per_second, step_report, data_report)

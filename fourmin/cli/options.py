@@ -147,7 +147,7 @@ def usual_folders(purpose: str, needed: bool = True) -> list[Path]:
     return usual
 
 
-def require_output(path: Path | None) -> None:
+def require_output_file(path: Path | None) -> None:
     """Raise FourminError where nothing could be written to `path`, before the work is done."""
     if path is not None:
         if not path.parent.is_dir():

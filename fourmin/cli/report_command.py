@@ -91,7 +91,7 @@ def report(
                 f"nothing to show --with {name}",
                 next_step=f"known: {PUBLISHED}; trees of MLPerf and DAWNBench are given by path",
             )
-    options.require_output(output)
+    options.require_output_file(output)
     prices = () if price is None else load_prices(price)
     alone = pair is not None or bool(beside)
     looked_in = paths or options.usual_folders("report on", needed=not alone)
