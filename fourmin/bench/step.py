@@ -21,7 +21,7 @@ from fourmin.base.errors import FourminError, list_names
 from fourmin.bench import peers as plain
 from fourmin.bench.peers import PLAIN, Plain
 from fourmin.estimate.measured import STEP_SCHEMA
-from fourmin.recipe.configuration import FIELDS, Configuration
+from fourmin.recipe.configuration import FIELDS, Configuration, usual_cpu_precision
 from fourmin.recipe.fields import AUTO
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.schedule import LearningRateSchedule
@@ -210,7 +210,7 @@ def measure(
     config = dataclasses.replace(
         config,
         device="cuda" if on_gpu else "cpu",
-        precision=precision if precision != AUTO else ("fp16" if on_gpu else "bf16"),
+        precision=precision if precision != AUTO else ("fp16" if on_gpu else usual_cpu_precision()),
         image_size=image_size or config.image_size,
     )
     options = StepOptions(

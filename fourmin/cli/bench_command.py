@@ -22,7 +22,11 @@ app = App(help="Measure what this machine does.")
 Device = Annotated[str, options.one_of("auto", *FIELDS["device"].choices, help="Where.")]
 Precision = Annotated[
     str,
-    options.one_of("auto", *FIELDS["precision"].choices, help="auto: fp16 on a GPU, bf16 without."),
+    options.one_of(
+        "auto",
+        *FIELDS["precision"].choices,
+        help="auto: fp16 on a GPU, on a CPU bf16 where it has instructions for it, or fp32.",
+    ),
 ]
 
 

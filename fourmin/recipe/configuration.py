@@ -20,6 +20,7 @@ from fourmin.recipe.allreduces import LARGE, NAMES
 from fourmin.recipe.combinations import check_combinations
 from fourmin.recipe.fields import AUTO, Field, fields_of
 from fourmin.recipe.optimizers import OPTIMIZERS
+from fourmin.system.hardware import computes_bf16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +273,14 @@ class Configuration:
             for value in [getattr(self, field.name)]
         }
 
-    def resolved(self, gpus: int, *, keep_workers: bool, cpus: int | None = None) -> Configuration:
+    def resolved(
+        self,
+        gpus: int,
+        *,
+        keep_workers: bool,
+        cpus: int | None = None,
+        cpu_precision: str | None = None,
+    ) -> Configuration:
         """What this machine decides: device, precision, and workers a node unless kept.
 
         The step is decided for the CPU; for GPUs `steps.with_step` does, from those of the nodes.
@@ -280,7 +288,8 @@ class Configuration:
         `gpus` and `cpus` are how many this process may use (cpus None: those of its affinity).
         The preset's number of workers is the most that are started. On one node each worker has
         a GPU of its own or, on the CPU, a core of its own, and there the number is lowered to one
-        that shares the batch equally. A machine without GPUs does not decide for `device=cuda`,
+        that shares the batch equally. `cpu_precision` is what a CPU takes where nothing is said
+        (None: what this one is made for). A machine without GPUs does not decide for `device=cuda`,
         nor does this node for several.
         """
         workers = self.procs_per_node
@@ -294,7 +303,7 @@ class Configuration:
                 workers = min(workers, gpus)
         precision = self.precision
         if precision == AUTO:
-            precision = "fp16" if device == "cuda" else "bf16"
+            precision = "fp16" if device == "cuda" else cpu_precision or usual_cpu_precision()
         step = "eager" if self.step == AUTO and device == "cpu" else self.step
         decoder = self.decoder
         if decoder == AUTO:
@@ -359,6 +368,11 @@ def _known(name: str) -> Field:
             f"unknown configuration key {name!r}", next_step=f"known: {list_names([*FIELDS])}"
         )
     return FIELDS[name]
+
+
+def usual_cpu_precision() -> str:
+    """BF16 where the processor has instructions for it; emulated it is far slower than FP32."""
+    return "bf16" if computes_bf16() else "fp32"
 
 
 def _usual_decoder(device: str, loader: str, *, cached: bool = False) -> str:

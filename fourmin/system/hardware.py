@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -153,15 +153,20 @@ def _processor_max_mhz() -> int | None:
     return max(found, default=None)
 
 
-def _processor_flags() -> list[str]:
-    """Those of `_VECTOR_FLAGS` that the kernel lists."""
+def _processor_flags(known: Iterable[str] = _VECTOR_FLAGS) -> list[str]:
+    """Those of `known` that the kernel lists."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return []
     listed = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.M)
     words = set(listed.group(1).split()) if listed else set()
-    return [flag for flag in _VECTOR_FLAGS if flag in words]
+    return [flag for flag in known if flag in words]
+
+
+def computes_bf16() -> bool:
+    """Whether the processor has instructions for BF16: AVX-512, AMX or Arm's."""
+    return bool(_processor_flags(("avx512_bf16", "amx_bf16", "bf16")))
 
 
 def _gpu_limits(nvml: Any) -> list[dict[str, Any]]:

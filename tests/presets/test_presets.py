@@ -33,7 +33,9 @@ def test_a_change_of_any_setting_shows_in_review(golden):
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("gpus", [0, 8])
 def test_every_preset_resolves_and_is_allowed_in_the_closed_division(name, gpus):
-    configuration = load_preset(name).resolved(gpus, keep_workers=False, cpus=2)
+    configuration = load_preset(name).resolved(
+        gpus, keep_workers=False, cpus=2, cpu_precision="bf16"
+    )
     assert configuration.step == ("auto" if configuration.device == "cuda" else "eager")
     configuration = with_step(configuration, "")
     assert configuration.step == ("fast" if configuration.device == "cuda" else "eager")
@@ -111,7 +113,8 @@ def test_a_campaign_on_a_cpu_records_what_it_always_did(name):
     preset = load_preset(name)
     decided = {"device": "cpu", "precision": "bf16", "decoder": "cpu", "step": "eager"}
     expected = preset.to_json() | decided
-    assert preset.resolved(0, keep_workers=False, cpus=2).to_json() == expected
+    resolved = preset.resolved(0, keep_workers=False, cpus=2, cpu_precision="bf16")
+    assert resolved.to_json() == expected
 
 
 def test_the_typical_call_of_the_papers_machine():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -95,11 +96,24 @@ def test_what_can_never_run_is_refused(digits: Configuration, field: str, value:
         dataclasses.replace(digits, **{field: value}).check()
 
 
-def test_the_machine_decides_device_precision_and_workers() -> None:
+@pytest.mark.parametrize(
+    ("flags", "precision"),
+    [
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16", "bf16"),
+        ("flags\t\t: fpu avx2 avx512f amx_bf16 amx_tile", "bf16"),
+        ("Features\t: fp asimd i8mm bf16", "bf16"),
+        ("flags\t\t: fpu avx2 avx512f", "fp32"),
+        ("", "fp32"),
+    ],
+)
+def test_the_machine_decides_device_precision_and_workers(
+    flags: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     preset = load_preset("digits")
+    monkeypatch.setattr(Path, "read_text", lambda path: flags)
     assert preset.device == preset.precision == "auto"
     on_cpu = preset.resolved(0, keep_workers=False)
-    assert (on_cpu.device, on_cpu.precision) == ("cpu", "bf16")
+    assert (on_cpu.device, on_cpu.precision) == ("cpu", precision)
     one_gpu = preset.resolved(1, keep_workers=False)
     assert (one_gpu.device, one_gpu.precision, one_gpu.procs_per_node) == ("cuda", "fp16", 1)
     assert preset.resolved(8, keep_workers=False).procs_per_node == 2

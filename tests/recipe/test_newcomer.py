@@ -126,6 +126,12 @@ def test_a_preset_with_its_benchmark_needs_three_files(with_preset: TreeCopy) ->
 
 @pytest.mark.slow
 def test_a_run_takes_the_new_field_and_validates(with_field: TreeCopy) -> None:
+    # What the rules hold the learning rate against is an implementation of their own.
+    with_field.replace(
+        "fourmin/rules/learning.py",
+        "    base, warmup = config.base_learning_rate,",
+        "    base, warmup = config.base_learning_rate * config.learning_rate_scale,",
+    )
     losses = {}
     for scale, given in (("1", ()), ("2", ("--set", "learning_rate_scale=2"))):
         # Without a warmup the second step shows what the first one did.
