@@ -12,6 +12,9 @@ LOWEST_TESTS ?= tests/cli tests/rules tests/report tests/results tests/recipe te
 PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
 	--max-worker-restart=0
 
+# The tests start hundreds of processes: each module is compiled once, whatever the user's shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow test-lowest golden fuzz bench-validate bench-two-hosts check format docs release clean
 

@@ -19,6 +19,8 @@ from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
 
+MOST_EXACT = 2**53
+"""Beyond it JSON's numbers are no longer exact integers (RFC 8259, section 6)."""
 AUTO = "auto"
 """What a preset or an option says where the machine or a cost model decides."""
 
@@ -140,7 +142,8 @@ def _as_type(declared: Any, value: Any) -> Any:
     if declared is float:
         return float(value) if number else None
     if declared is int:
-        return int(value) if number and value == int(value) else None
+        exact = number and abs(value) <= MOST_EXACT and value == int(value)
+        return int(value) if exact else None
     if declared is bool or declared is str:
         return value if isinstance(value, declared) else None
     if isinstance(value, (list, tuple)):

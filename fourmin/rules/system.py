@@ -53,7 +53,7 @@ def system_digest_matches(run: RunView, system: Record) -> Iterator[Problem]:
     value = mapping(system.value)
     try:
         digest = system_digest(value)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         yield Problem(run.log_path, "a system whose digest cannot be recomputed", system.line)
         return
     if digest != value.get("digest"):

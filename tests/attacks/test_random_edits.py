@@ -297,10 +297,10 @@ def _property(examples: int, of: Callable[[Tree, st.DataObject], None], on: str)
     return test
 
 
-test_an_edit_alone = _property(100, _alone, "tree")
-test_an_edit_alone_of_what_is_published = _property(20, _alone, "published")
-test_an_edit_with_everything_made_anew = _property(100, _forged, "tree")
-test_an_edit_with_everything_made_anew_of_what_is_published = _property(20, _forged, "published")
+test_an_edit_alone = _property(30, _alone, "tree")
+test_an_edit_alone_of_what_is_published = _property(10, _alone, "published")
+test_an_edit_with_everything_made_anew = _property(30, _forged, "tree")
+test_an_edit_with_everything_made_anew_of_what_is_published = _property(10, _forged, "published")
 
 
 def _slow(of: Callable[[Tree, st.DataObject], None]) -> Any:

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -54,12 +55,14 @@ def _errors_at(findings: list[Finding], name: str) -> list[str]:
     return [f.code for f in findings if f.severity == ERROR and f.path == name]
 
 
-def test_every_digit_of_every_file(small: CampaignView) -> None:
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_digit_of_every_file(small: CampaignView, step: int) -> None:
+    """Every seventh, unless there is time."""
     tried: Counter[str] = Counter()
     for name, data in small.files.items():
         if data is None:
             continue
-        for at in _digits(data):
+        for at in islice(_digits(data), None, None, step):
             digit = b"%d" % ((data[at] - 48 + 1 + at % 9) % 10)
             assert digit != data[at : at + 1]
             view = _changed(small, name, data[:at] + digit + data[at + 1 :])
@@ -67,10 +70,10 @@ def test_every_digit_of_every_file(small: CampaignView) -> None:
             tried[name.rpartition("/")[2]] += 1
     assert set(tried) == {"campaign.json", "ledger.jsonl", "summary.json", "events.log",
                           "result.json"}  # fmt: skip
-    assert min(tried.values()) > 100
+    assert min(tried.values()) > 100 // step
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_changed_byte_by_all_rules(loaded: CampaignView, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(n for n, d in loaded.files.items() if d)))
@@ -94,7 +97,7 @@ def test_the_last_byte_of_the_ledger(loaded: CampaignView, byte: int) -> None:
     assert _errors_at(check_view(view), "summary.json")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_any_line_that_is_dropped_doubled_or_moved(
     loaded: CampaignView, data: st.DataObject
@@ -116,7 +119,7 @@ def test_any_line_that_is_dropped_doubled_or_moved(
     assert [f for f in findings if f.severity == ERROR], (name, how, at)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_hostile_bytes_never_raise(loaded: CampaignView, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(loaded.files)))

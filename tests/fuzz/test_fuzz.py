@@ -31,7 +31,7 @@ from fourmin.rules.render import FORMATS
 
 pytestmark = pytest.mark.untraced
 
-INPUTS = int(os.environ.get("FOURMIN_FUZZ_INPUTS", "5000"))
+INPUTS = int(os.environ.get("FOURMIN_FUZZ_INPUTS", "1500"))
 FIRST_SEED = int(os.environ.get("FOURMIN_FUZZ_SEED", "0"))
 MEBIBYTE = 1024 * 1024
 

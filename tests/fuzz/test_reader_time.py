@@ -1,4 +1,4 @@
-"""What the reader needs for a megabyte of the same thing again and again.
+"""What the reader needs for a quarter of a megabyte of the same thing again and again.
 
 A tracer would make it three times as slow.
 """
@@ -27,8 +27,8 @@ RECORD = (
      RECORD % b"1" + b"\n", RECORD % b"[1]", b'\\ud800":::MLLOG {"', b":::MLLOG \t",
      b':::MLLOG {"\xe9', b':::MLLOG {"a": 1, \xf0\x9f\x98\x80"'],
 )  # fmt: skip
-def test_a_megabyte_of_anything_takes_linear_time(piece: bytes) -> None:
-    data = piece * (2**20 // len(piece))
-    most = 3 * SECOND  # it takes less than one
+def test_a_lot_of_anything_takes_linear_time(piece: bytes) -> None:
+    data = piece * (2**18 // len(piece))
+    most = SECOND  # it takes a quarter
     assert effort(lambda: Timeline.from_log(read_log(data, strict=True)), most) <= most
     read_log(b":::MLLOG {" + data)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -187,13 +188,15 @@ def _without_of_ledger(line: int, path: tuple[str, ...]) -> Deletion:
     return delete
 
 
-def _survivors(campaign: Path, deletions: Deletions, tmp_path: Path) -> set[str]:
+def _survivors(
+    campaign: Path, deletions: Iterable[tuple[str, Deletion]], tmp_path: Path
+) -> set[str]:
     """What can be taken away, and the campaign is as valid as before."""
     assert check([campaign], waivers=()).checked[0].status == VALID
     copy, found = tmp_path / campaign.name, set()
     shutil.copytree(campaign, copy)
     honest = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    for what, delete in deletions(campaign):
+    for what, delete in deletions:
         for path, data in honest.items():
             if path.read_bytes() != data:
                 path.write_bytes(data)
@@ -207,8 +210,10 @@ def _survivors(campaign: Path, deletions: Deletions, tmp_path: Path) -> set[str]
 
 @pytest.mark.parametrize("deletions", [_log_deletions, _fewer_file_deletions])
 def test_nothing_can_be_left_out(deletions: Deletions, tmp_path: Path) -> None:
+    """A fifth of all; test-slow tries each, of campaigns that hold the same fields and more."""
     campaign = make_campaign(tmp_path / "made")
-    assert _survivors(campaign, deletions, tmp_path / "copy") <= set(OPTIONAL)
+    some = islice(deletions(campaign), None, None, 5)
+    assert _survivors(campaign, some, tmp_path / "copy") <= set(OPTIONAL)
 
 
 @pytest.mark.slow
@@ -217,7 +222,7 @@ def test_nothing_can_be_left_out_of_a_restarted_campaign(
     deletions: Deletions, tmp_path: Path
 ) -> None:
     campaign = make_campaign(tmp_path / "made", **RESTARTED)
-    assert _survivors(campaign, deletions, tmp_path / "copy") <= set(OPTIONAL)
+    assert _survivors(campaign, deletions(campaign), tmp_path / "copy") <= set(OPTIONAL)
 
 
 @pytest.mark.slow
@@ -226,4 +231,4 @@ def test_nothing_can_be_left_out_of_a_real_campaign(
     deletions: Deletions, finished_run: Callable[..., FinishedRun], tmp_path: Path
 ) -> None:
     campaign = finished_run().campaign
-    assert _survivors(campaign, deletions, tmp_path / "copy") <= set(OPTIONAL)
+    assert _survivors(campaign, deletions(campaign), tmp_path / "copy") <= set(OPTIONAL)

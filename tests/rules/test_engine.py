@@ -17,7 +17,8 @@ from tamper import apply, read_ledger, read_records, reseal, write_records
 from fourmin.base.canonical import canonical_bytes
 from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
-from fourmin.rules.engine import check, check_campaign
+from fourmin.ledger.view import CampaignView
+from fourmin.rules.engine import check, check_campaign, check_view, load_campaign
 from fourmin.rules.rule import ERROR, RUN, Problem, Rule
 
 
@@ -175,7 +176,39 @@ def _put(value: Any, place: tuple[Any, ...], junk: Any) -> None:
     value[place[-1]] = junk
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "name", ["campaign.json", "ledger.jsonl", "summary.json", "run-1/events.log",
+             "run-2/result.json"]
+)  # fmt: skip
+def test_every_place_with_a_value_of_every_type(results: Path, name: str) -> None:
+    view = load_campaign(min(results.glob("practice-*")), "")
+    content = view.files[name] or b""
+    prefix = b":::MLLOG " if name.endswith(".log") else b""
+    one = name.endswith(".json")
+    lines = [content] if one else content.splitlines()
+    values = [json.loads(line.removeprefix(prefix)) for line in lines]
+    # One of each kind: list indices do not count, nor lines of the same event.
+    kinds = {
+        (str(value.get("event", value.get("key"))), *(k for k in path if isinstance(k, str))): (
+            at, path
+        )
+        for at, value in enumerate(values)
+        for path in _places(value)
+    }  # fmt: skip
+    assert len(kinds) >= 18
+    for at, path in kinds.values():
+        for junk in (None, True, -1, 1e300, "x", [], {}, [None], {"a": {"b": []}}):
+            changed = json.loads(json.dumps(values[at]))
+            _put(changed, path, junk)
+            new = [*lines[:at], prefix + json.dumps(changed).encode(), *lines[at + 1 :]]
+            files = {**view.files, name: b"\n".join(new) + b"\n"}
+            findings = check_view(CampaignView(view.path, files, view.folders, view.faults))
+            assert not [f for f in findings if "could not be applied" in f.message], (path, junk)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_values_of_any_other_type_never_break_a_rule(
     results: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
