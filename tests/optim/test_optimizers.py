@@ -164,7 +164,7 @@ def test_run_refuses_it_in_the_closed_division(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize("name", ["lamb", "adamw"])
+@pytest.mark.parametrize("name", ["lamb", pytest.param("adamw", marks=pytest.mark.slow)])
 def test_a_practice_campaign_is_valid(tmp_path: Path, name: str) -> None:
     options = ["--practice", "--runs", "1", "--max-steps", "3", "--results-dir", str(tmp_path)]
     options += ["--set", f"optimizer={name}", "--set", "division=open", "--set", "device=cpu"]

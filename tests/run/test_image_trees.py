@@ -31,7 +31,9 @@ def practice(tree: Path, results: Path, *options: str, timeout: float = 240) -> 
     return json.loads(path.read_bytes())
 
 
-@pytest.mark.parametrize("preset", ["resnet50-256", "alexnet-512"])
+@pytest.mark.parametrize(
+    "preset", ["resnet50-256", pytest.param("alexnet-512", marks=pytest.mark.slow)]
+)
 def test_two_steps_and_an_evaluation_in_two_workers(
     preset: str, tree: Path, tmp_path: Path
 ) -> None:

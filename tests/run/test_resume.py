@@ -77,7 +77,7 @@ for setting in ("optimizer=lamb", "division=open", "base_learning_rate=0.01"):
 @pytest.mark.parametrize(
     ("options", "victim", "staged_shards"),
     [
-        (FOUR_EPOCHS_OVER_A_RING, "worker", False),
+        pytest.param(FOUR_EPOCHS_OVER_A_RING, "worker", False, marks=pytest.mark.slow),
         (FOUR_EPOCHS_OVER_A_RING, "agent", True),
         pytest.param(BF16, "worker", False, marks=pytest.mark.slow),
         pytest.param(LAMB, "worker", False, marks=pytest.mark.slow),
