@@ -33,7 +33,7 @@ def audit(
     """
     from fourmin.base.text import printable
     from fourmin.campaign.audit import prepare_audit
-    from fourmin.cli.output import print_json, stderr, stdout
+    from fourmin.cli.output import print_json, stderr, stdout, working
 
     prepared = prepare_audit(campaign, run, data_dir, steps)
     replay = prepared.configuration
@@ -42,7 +42,8 @@ def audit(
         f"{replay.image_size} x {replay.image_size} ({replay.model}, {replay.workers} worker(s), "
         f"{replay.device}, {replay.precision})"
     )
-    outcome = prepared.replay()
+    with working("replaying"):
+        outcome = prepared.replay()
     console = stdout()
     if as_json:
         print_json("audit", outcome.to_json(), indent=None)

@@ -210,7 +210,7 @@ def allreduce(
     from fourmin.base.files import json_bytes, require_writable_file, write_output
     from fourmin.bench import allreduce as bench
     from fourmin.bench.nccl_tests import nccl_tests_lines
-    from fourmin.cli.output import print_json, say
+    from fourmin.cli.output import print_json, say, working
 
     if output_format not in ("table", "nccl-tests"):
         raise FourminError(f"no --format {output_format}", next_step="table or nccl-tests")
@@ -225,12 +225,12 @@ def allreduce(
     for path in written:
         require_writable_file(path, "measurement")
     size = parse_size(max_size)
-    result = bench.measure(
-        bench.Options(
-            size, factor, iterations, seconds, procs, group_size, device, dtype,
-            *((8, algorithm) if alone else ()),
-        )
+    asked = bench.Options(
+        size, factor, iterations, seconds, procs, group_size, device, dtype,
+        *((8, algorithm) if alone else ()),
     )  # fmt: skip
+    with working(f"measuring {algorithm if alone else 'every all-reduce'} by size"):
+        result = bench.measure(asked)
     if output is not None:
         write_output(output, json_bytes(result))
     if chart is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -46,6 +47,18 @@ def say(lines: Iterable[str], console: Console | None = None) -> None:
             if found := re.match(rf" *({words})\b", line):
                 text.stylize(style, *found.span())
         console.print(text)
+
+
+@contextmanager
+def working(doing: str) -> Iterator[None]:
+    """Show what is done, and for how long, while it lasts and standard error is a terminal."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    shown = Progress(*columns, console=stderr(), transient=True, disable=not sys.stderr.isatty())
+    with shown:
+        shown.add_task(doing, total=None)
+        yield
 
 
 def print_json(kind: str, content: Mapping[str, Any], indent: int | None = 2) -> None:
