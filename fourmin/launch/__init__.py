@@ -14,17 +14,19 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from fourmin.launch.control import ControlMessage
-from fourmin.launch.job import Job
 from fourmin.launch.registry import LAUNCHERS, imported, kind_of
 from fourmin.launch.site import Site
-from fourmin.launch.submit import JobState
 from fourmin.launch.timeouts import Timeouts
-from fourmin.launch.trial import Trial
-from fourmin.recipe.configuration import Configuration
-from fourmin.system.survey import Survey
+
+if TYPE_CHECKING:  # any command imports this package for the launchers' names
+    from fourmin.launch.control import ControlMessage
+    from fourmin.launch.job import Job
+    from fourmin.launch.submit import JobState
+    from fourmin.launch.trial import Trial
+    from fourmin.recipe.configuration import Configuration
+    from fourmin.system.survey import Survey
 
 
 class Launched(Protocol):
