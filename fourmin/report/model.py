@@ -20,7 +20,13 @@ from fourmin.results.clock_use import mean_rest, rest_to_json
 from fourmin.results.power import smallest_detectable
 from fourmin.results.rcp import Convergence
 from fourmin.results.scoring import counted
-from fourmin.results.statistics import geometric_mean, known_mean, known_median, mean
+from fourmin.results.statistics import (
+    geometric_mean,
+    known_mean,
+    known_median,
+    mean,
+    says_something,
+)
 from fourmin.rules.verdict import FAILS_HERE, INVALID, NOT_JUDGED, UNCHECKED, VALID, Verdict
 
 PUBLISHED = "published"
@@ -250,6 +256,12 @@ class Result:
     def all_minutes(self) -> list[float]:
         """Minutes of all runs that the interval is of; empty without one."""
         return [run.minutes for run in self.runs if run.minutes] if self.ci95 else []
+
+    @property
+    def told_interval(self) -> tuple[float, float] | None:
+        """The interval, where the runs are enough, and near enough, for it to say anything."""
+        runs = sum(run.minutes is not None for run in self.runs)
+        return self.ci95 if self.ci95 and says_something(self.ci95, runs) else None
 
     @property
     def typical_minutes(self) -> float | None:

@@ -8,7 +8,6 @@ from itertools import groupby
 from fourmin.base.text import how_many, printable
 from fourmin.report.model import Comparison, Result
 from fourmin.report.runs import ReportedRun
-from fourmin.results.statistics import says_something
 from fourmin.rules.rule import SEVERITIES, WARNING, Finding
 from fourmin.rules.verdict import NOT_JUDGED
 
@@ -49,7 +48,7 @@ def interval(result: Result) -> str:
     if result.ci95 is None:
         return NONE
     runs = sum(run.minutes is not None for run in result.runs)
-    return between(*result.ci95) if says_something(result.ci95, runs) else no_interval(runs)
+    return no_interval(runs) if result.told_interval is None else between(*result.told_interval)
 
 
 def no_interval(runs: int) -> str:

@@ -154,7 +154,7 @@ def test_runs_and_result_are_drawn_as_scaled(own: Result) -> None:
 
 
 def test_results_that_must_not_be_compared_are_in_different_panels(comparison: Comparison) -> None:
-    spec = files.specification(comparison, "time")
+    spec = files.specification(dataclasses.replace(comparison, practice=()), "time")
     assert len(spec["vconcat"]) == len({result.comparable for result in comparison.results}) == 2
     benchmarks = [panel["title"]["text"].split(",")[0] for panel in spec["vconcat"]]
     assert benchmarks == ["digits", "resnet50"]
@@ -243,6 +243,47 @@ def test_a_file_is_the_same_every_time_and_holds_no_script(
     assert "\u202e" not in first.decode()
     if chart != "scaling":
         assert "&lt;script" in first.decode()
+
+
+@pytest.mark.parametrize("chart", ["time", "accuracy"])
+def test_practice_is_drawn_in_panels_of_its_own_that_say_so(chart: str, tmp_path: Path) -> None:
+    practice = make_campaign(tmp_path / "practice", practice=True, runs=3)
+    alone = collect([practice])
+    assert not alone.results
+    (panel,) = files.specification(alone, chart)["vconcat"]
+    assert panel["title"]["text"].startswith("Practice, which never counts: ")
+    both = files.specification(collect([practice, make_campaign(tmp_path / "counts")]), chart)
+    said = ["Practice" in panel["title"]["text"] for panel in both["vconcat"]]
+    assert said == [False, True]
+    assert both["vconcat"][1]["data"] == panel["data"]
+
+
+def test_a_chart_as_html_is_the_picture_and_fetches_nothing(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path, practice=True, runs=3)
+    out = tmp_path / "chart.html"
+    command = ("report", str(folder), "--format", "html", "--chart", "accuracy")
+    assert run(*command, "--output", str(out)) == 0
+    text = out.read_text(encoding="utf-8")
+    assert files.svg(collect([folder]), "accuracy").decode() in text
+    assert "default-src 'none'" in text.partition("<svg")[0]
+    # What the policy would refuse is not there.
+    assert not [word for word in ("<script", "<style", "style=", "<image") if word in text]
+
+
+def test_an_interval_that_says_nothing_is_not_drawn(own: Result) -> None:
+    two = dataclasses.replace(own, runs=own.runs[:2])
+    (drawn,) = [r for r in rows.time_rows([two], ["a"], "minutes", False) if r["kind"] == "result"]
+    assert drawn["low"] is drawn["high"] is None
+    assert drawn["typical"] is not None
+
+
+def test_why_nothing_is_drawn_is_true(own: Result) -> None:
+    broken, empty = judged(own, "broken", "error"), dataclasses.replace(own, runs=())
+    told = {"only invalid results have it": broken, "no run has an evaluation": empty}
+    for why, results in told.items():
+        with pytest.raises(FourminError, match="nothing to draw") as caught:
+            files.svg(compare("1.0", [results]), "accuracy")
+        assert why in caught.value.why
 
 
 def test_a_picture_is_a_picture(own: Result) -> None:

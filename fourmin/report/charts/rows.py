@@ -80,7 +80,7 @@ def time_rows(
         unscaled = any_scaled and not result.scaled and result.minutes is not None
         notes += [NOT_SCALED] if unscaled else []
         shared = {**_drawn(result, name, *notes), "order": order}
-        low, high = result.ci95 or (None, None)
+        low, high = result.told_interval or (None, None)
         if result.minutes is not None:
             rows.append(
                 {

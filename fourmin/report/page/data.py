@@ -46,7 +46,7 @@ def page_data(view: Overview) -> dict[str, Any]:
 
 
 def _figures(view: Overview) -> Iterator[Figure]:
-    for table in view.tables:
+    for table in (*view.tables, *view.others):
         if table.figure is not None:
             yield table.figure
     yield from view.figures

@@ -95,29 +95,31 @@ def overview(comparison: Comparison) -> Overview:
     results = comparison.results
     lines = _lines(comparison.every)
     of_result = {line.result.identity: line for line in lines}
-    compared = []
-    for place, (title, group) in enumerate(tables(results), start=1):
-        own = tuple(of_result[result.identity] for result in group)
-        compared.append(Table(f"table-{place}", title, own, _times(place, own)))
-    others = (
-        ("failed", FAILED, comparison.failed),
-        ("pending", PENDING, comparison.pending),
-        ("practice", PRACTICE, comparison.practice),
-    )
+    compared = [
+        _table(f"table-{place}", title, [of_result[result.identity] for result in group])
+        for place, (title, group) in enumerate(tables(results), start=1)
+    ]
+    others = [
+        Table(name, heading.capitalize(), tuple(of_result[result.identity] for result in some))
+        for name, heading, some in (
+            ("failed", FAILED, comparison.failed),
+            ("pending", PENDING, comparison.pending),
+        )
+        if some
+    ] + [
+        _table(
+            f"practice-{place}",
+            f"{PRACTICE.capitalize()}: {title}",
+            [of_result[result.identity] for result in group],
+        )
+        for place, (title, group) in enumerate(tables(comparison.practice), start=1)
+    ]
     counted = [of_result[result.identity] for result in rows.may_be_drawn(results)]
     figures = [figure for figure in (_scaled(counted), _exposed(counted)) if figure is not None]
     return Overview(
         headline=_headline(comparison),
         tables=tuple(compared),
-        others=tuple(
-            Table(
-                name,
-                heading.capitalize(),
-                tuple(of_result[result.identity] for result in some),
-            )
-            for name, heading, some in others
-            if some
-        ),
+        others=tuple(others),
         figures=tuple(figures),
         lines=tuple(lines),
     )
@@ -169,7 +171,11 @@ def _anchors(results: Sequence[Result]) -> Iterator[str]:
         yield f"result-{sha256(result.path.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
 
 
-def _times(place: int, lines: Sequence[Line]) -> Figure | None:
+def _table(name: str, title: str, lines: Sequence[Line]) -> Table:
+    return Table(name, title, tuple(lines), _times(name, lines))
+
+
+def _times(table: str, lines: Sequence[Line]) -> Figure | None:
     results = rows.may_be_drawn(line.result for line in lines)
     unit = rows.unit_of(run.minutes for result in results for run in result.runs)
     scaled = any(result.scaled for result in results)
@@ -181,7 +187,7 @@ def _times(place: int, lines: Sequence[Line]) -> Figure | None:
     if not any(drawn.values()):
         return None
     return Figure(
-        name=f"times-{place}",
+        name=f"times-{table}",
         caption="Time to train, scaled by the reference point where there is one. A dot is a run, "
         "the tall tick the benchmark result (the mean without the fastest and the slowest run), "
         "the short one the geometric mean of all runs, the line its 95% interval. Dots are hollow "
