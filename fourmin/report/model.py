@@ -6,7 +6,8 @@ Times are in minutes. Whatever a result's files do not give is None or empty, ne
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+import re
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -377,6 +378,15 @@ class Comparison:
     failed: tuple[Result, ...] = ()
     pending: tuple[Result, ...] = ()
     practice: tuple[Result, ...] = ()
+    here: tuple[tuple[str, str], ...] = ()
+    """Paths that say where on this machine the results lie, each with what a page says instead."""
+
+    def local(self, text: str, written: Callable[[str], str] = str) -> str:
+        """A text without the paths of `here`, which stand in it as `written` gives them."""
+        for path, shown in self.here:
+            whole = rf"(?<![\w.-]){re.escape(written(path))}(?![\w.-])"
+            text = re.sub(whole, lambda _, shown=shown: written(shown), text)  # type: ignore[misc]
+        return text
 
     @property
     def every(self) -> tuple[Result, ...]:

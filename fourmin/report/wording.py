@@ -26,6 +26,16 @@ def duration(minutes: float | None) -> str:
     return f"{minutes * 60:.2f} s" if abs(minutes) < 1 else f"{minutes:.3f} min"
 
 
+def time(result: Result, minutes: float | None) -> str:
+    """A time of a result; what others published has the digits that they published."""
+    return duration(minutes) if result.verified or minutes is None else f"{minutes:g} min"
+
+
+def accuracy(result: Result, share: float | None) -> str:
+    """An accuracy of a result, in the same way."""
+    return number(share, ".4f" if result.verified else "g")
+
+
 def scaled(result: Result) -> str:
     """The time that results are ranked by, or that there was nothing to scale it by."""
     if result.minutes is None or result.scaled:
