@@ -26,7 +26,8 @@ def report(
     chart: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="With svg or png: time (default), scaling, accuracy or exposed."
+            metavar="NAME",
+            help="A chart alone (svg, png, html): time (default), scaling, accuracy or exposed.",
         ),
     ] = None,
     pair: Annotated[

@@ -32,7 +32,7 @@ GATE_FORMATS = ("github", "junit")
 """Those of two results with a gate only."""
 FORMATS = tuple(name for name in _RENDERERS if name not in GATE_FORMATS)
 CHART_FORMATS = ("svg", "png")
-"""Formats of a chart alone, which `load_chart_renderer` knows."""
+"""Formats that are always a chart alone."""
 
 
 def load_renderer(name: str, verbose: bool = False) -> Renderer:
@@ -53,10 +53,11 @@ def load_chart_renderer(name: str, chart: str) -> ChartRenderer:
     """The function that draws a chart as a file in a format. Raises FourminError."""
     from fourmin.report.charts import files
 
-    if name not in CHART_FORMATS:
+    known = (*CHART_FORMATS, "html")
+    if name not in known:
         raise FourminError(
             f"a chart alone is no {name}",
-            next_step=f"with --chart, take --format {' or '.join(CHART_FORMATS)}",
+            next_step=f"with --chart, take --format {list_names(known)}",
         )
     if chart not in files.CHARTS:
         raise FourminError(f"no chart {chart!r}", next_step=f"known: {list_names(files.CHARTS)}")

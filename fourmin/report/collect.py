@@ -34,7 +34,10 @@ def collect(
     paths: Sequence[Path], *, published: bool = False, prices: Sequence[Price] = ()
 ) -> Comparison:
     """Everything at `paths` and below them, ready to be rendered: see `collect_all`."""
-    return compare(CURRENT, collect_all(paths, published=published, prices=prices))
+    outside = (path for path in (*paths, Path.cwd()) if path.is_absolute() or ".." in path.parts)
+    here = tuple((os.fspath(path), path.name) for path in outside if path.name)
+    found = collect_all(paths, published=published, prices=prices)
+    return replace(compare(CURRENT, found), here=here)
 
 
 def collect_all(

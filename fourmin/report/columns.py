@@ -12,7 +12,7 @@ from typing import Any
 from fourmin.base.text import printable
 from fourmin.report import wording
 from fourmin.report.model import Result
-from fourmin.report.wording import NONE, NOT_SCALED, duration, number
+from fourmin.report.wording import NONE, NOT_SCALED, number
 from fourmin.rules.rule import FOURMIN
 
 Say = Callable[[Result], str]
@@ -45,6 +45,8 @@ class Column:
     on_page: Say | None = None
     wide: bool = False
     """Whether a narrow terminal says it beside the table instead."""
+    falls: bool = False
+    """Whether the page sorts the largest first, because more is better."""
 
 
 def filled(
@@ -63,6 +65,7 @@ def _figure(
     more: Say = lambda result: "",
     on_page: Say | None = None,
     wide: bool = False,
+    falls: bool = False,
 ) -> Column:
     """A number of the result with its format."""
 
@@ -71,7 +74,16 @@ def _figure(
         return found
 
     return Column(
-        name, lambda r: number(value(r), form), _RIGHT, name, more, value, "number", on_page, wide
+        name,
+        lambda r: number(value(r), form),
+        _RIGHT,
+        name,
+        more,
+        value,
+        "number",
+        on_page,
+        wide,
+        falls,
     )
 
 
@@ -100,17 +112,18 @@ COLUMNS = (
     _figure("chips", "chips", "d", lambda r: printable(r.chip), lambda r: number(r.chips, ",d")),
     _figure("batch", "global_batch_size", ",d"),
     Column("scaled", wording.scaled, {**_RIGHT, **_UNBROKEN}),
-    Column("time", lambda r: duration(r.minutes), {**_RIGHT, **_UNBROKEN}, "time to train",
+    Column("time", lambda r: wording.time(r, r.minutes), {**_RIGHT, **_UNBROKEN}, "time to train",
            wording.as_run, lambda r: r.compared_minutes,
-           on_page=lambda r: duration(r.compared_minutes)),
+           on_page=lambda r: wording.time(r, r.compared_minutes)),
     Column("", lambda r: f"{len(_converged(r))} of {len(r.runs)}" if r.verified else "reported",
            {}, "runs converged", _spread, lambda r: len(_converged(r)) if r.verified else None),
     _figure("CV", "cv", ".1%", wide=True),
     Column("epochs/RCP", wording.epochs, {**_RIGHT, **_UNBROKEN}, "epochs", _reference,
            lambda r: r.epochs_mean, on_page=lambda r: number(r.epochs_mean, ".1f"), wide=True),
-    _figure("images/s", "images_per_second", ",.0f", wide=True),
+    _figure("images/s", "images_per_second", ",.0f", wide=True, falls=True),
     _figure("scaling", "scaling_efficiency", ".1%",
-            lambda r: "" if r.baseline is None else f"against {r.baseline.chips:,d}", wide=True),
+            lambda r: "" if r.baseline is None else f"against {r.baseline.chips:,d}", wide=True,
+            falls=True),
     Column("", lambda r: printable(r.round) or NONE, {}, "round", lambda r: printable(r.source),
            lambda r: printable(f"{r.source} {r.round}"), "text"),
     Column("", lambda r: number(r.standing.campaigns, "d") if r.source == FOURMIN else NONE, {},
@@ -134,7 +147,7 @@ DETAILS = (
     Column("95% interval", wording.interval),
     Column("tells differences from", wording.detectable),
     Column("warnings", wording.warnings),
-    Column("accuracy", lambda r: number(r.quality, ".4f")),
+    Column("accuracy", lambda r: wording.accuracy(r, r.quality)),
     Column("RCP", wording.reference_point),
     Column("scaling", wording.scaling),
     Column(

@@ -6,7 +6,8 @@ Times are in minutes. Whatever a result's files do not give is None or empty, ne
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+import re
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,13 @@ from fourmin.results.clock_use import mean_rest, rest_to_json
 from fourmin.results.power import smallest_detectable
 from fourmin.results.rcp import Convergence
 from fourmin.results.scoring import counted
-from fourmin.results.statistics import geometric_mean, known_mean, known_median, mean
+from fourmin.results.statistics import (
+    geometric_mean,
+    known_mean,
+    known_median,
+    mean,
+    says_something,
+)
 from fourmin.rules.verdict import FAILS_HERE, INVALID, NOT_JUDGED, UNCHECKED, VALID, Verdict
 
 PUBLISHED = "published"
@@ -252,6 +259,12 @@ class Result:
         return [run.minutes for run in self.runs if run.minutes] if self.ci95 else []
 
     @property
+    def told_interval(self) -> tuple[float, float] | None:
+        """The interval, where the runs are enough, and near enough, for it to say anything."""
+        runs = sum(run.minutes is not None for run in self.runs)
+        return self.ci95 if self.ci95 and says_something(self.ci95, runs) else None
+
+    @property
     def typical_minutes(self) -> float | None:
         """Geometric mean of all runs, which the interval is around; None without one."""
         return geometric_mean(self.all_minutes) if self.all_minutes else None
@@ -365,6 +378,15 @@ class Comparison:
     failed: tuple[Result, ...] = ()
     pending: tuple[Result, ...] = ()
     practice: tuple[Result, ...] = ()
+    here: tuple[tuple[str, str], ...] = ()
+    """Paths that say where on this machine the results lie, each with what a page says instead."""
+
+    def local(self, text: str, written: Callable[[str], str] = str) -> str:
+        """A text without the paths of `here`, which stand in it as `written` gives them."""
+        for path, shown in self.here:
+            whole = rf"(?<![\w.-]){re.escape(written(path))}(?![\w.-])"
+            text = re.sub(whole, lambda _, shown=shown: written(shown), text)  # type: ignore[misc]
+        return text
 
     @property
     def every(self) -> tuple[Result, ...]:

@@ -8,7 +8,6 @@ from itertools import groupby
 from fourmin.base.text import how_many, printable
 from fourmin.report.model import Comparison, Result
 from fourmin.report.runs import ReportedRun
-from fourmin.results.statistics import says_something
 from fourmin.rules.rule import SEVERITIES, WARNING, Finding
 from fourmin.rules.verdict import NOT_JUDGED
 
@@ -25,6 +24,16 @@ def duration(minutes: float | None) -> str:
     if minutes is None:
         return NONE
     return f"{minutes * 60:.2f} s" if abs(minutes) < 1 else f"{minutes:.3f} min"
+
+
+def time(result: Result, minutes: float | None) -> str:
+    """A time of a result; what others published has the digits that they published."""
+    return duration(minutes) if result.verified or minutes is None else f"{minutes:g} min"
+
+
+def accuracy(result: Result, share: float | None) -> str:
+    """An accuracy of a result, in the same way."""
+    return number(share, ".4f" if result.verified else "g")
 
 
 def scaled(result: Result) -> str:
@@ -49,7 +58,7 @@ def interval(result: Result) -> str:
     if result.ci95 is None:
         return NONE
     runs = sum(run.minutes is not None for run in result.runs)
-    return between(*result.ci95) if says_something(result.ci95, runs) else no_interval(runs)
+    return no_interval(runs) if result.told_interval is None else between(*result.told_interval)
 
 
 def no_interval(runs: int) -> str:

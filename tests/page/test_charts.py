@@ -70,7 +70,7 @@ def all_specifications(theme: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("theme", [PAPER, PAGE], ids=["paper", "page"])
-def test_every_quantity_is_on_a_linear_axis_from_zero(theme: Any) -> None:
+def test_every_quantity_but_accuracy_is_on_a_linear_axis_from_zero(theme: Any) -> None:
     for spec in all_specifications(theme):
         drawn = [
             channel
@@ -81,7 +81,7 @@ def test_every_quantity_is_on_a_linear_axis_from_zero(theme: Any) -> None:
         assert drawn
         for channel in drawn:
             assert channel["scale"].get("type", "linear") == "linear"
-            assert channel["scale"]["zero"] is True
+            assert channel["scale"]["zero"] is (channel["field"] != "accuracy")
 
 
 def drawn_dots(svg: bytes, colour: str) -> list[tuple[float, float]]:
@@ -154,7 +154,7 @@ def test_runs_and_result_are_drawn_as_scaled(own: Result) -> None:
 
 
 def test_results_that_must_not_be_compared_are_in_different_panels(comparison: Comparison) -> None:
-    spec = files.specification(comparison, "time")
+    spec = files.specification(dataclasses.replace(comparison, practice=()), "time")
     assert len(spec["vconcat"]) == len({result.comparable for result in comparison.results}) == 2
     benchmarks = [panel["title"]["text"].split(",")[0] for panel in spec["vconcat"]]
     assert benchmarks == ["digits", "resnet50"]
@@ -187,6 +187,21 @@ def test_accuracy_is_drawn_evaluation_by_evaluation(own: Result) -> None:
         (row["run"], row["epoch"], pytest.approx(row["accuracy"])) for row in drawn[:-2]
     ] == told
     assert {row["accuracy"] for row in drawn[-2:]} == {own.quality_target}
+    # Around the target of 98%: an evaluation below 94% has more than three times its error.
+    assert {row["kind"] for row in drawn if row["accuracy"] < 0.94} == {rows.EARLY}
+    assert {row["kind"] for row in drawn[:-2] if row["accuracy"] >= 0.94} == {"run"}
+
+
+def test_a_run_that_came_nowhere_near_the_target_is_drawn(tmp_path: Path) -> None:
+    (result,) = collect([make_campaign(tmp_path, not_converged=[2])]).results
+    facts = result.runs[1].facts
+    far = [dataclasses.replace(one, accuracy=0.1 * n) for n, one in enumerate(facts.evaluations)]
+    far = far[:5]
+    runs = list(result.runs)
+    runs[1] = dataclasses.replace(runs[1], facts=dataclasses.replace(facts, evaluations=tuple(far)))
+    drawn = rows.accuracy_rows(dataclasses.replace(result, runs=tuple(runs)), "minutes")
+    of_two = [row["kind"] for row in drawn if row.get("run") == 2]
+    assert of_two == [rows.EARLY] * (len(far) - 1) + ["run"]  # its best, the last
 
 
 def test_no_moment_on_the_clock_is_blank_in_a_timeline(
@@ -243,6 +258,47 @@ def test_a_file_is_the_same_every_time_and_holds_no_script(
     assert "\u202e" not in first.decode()
     if chart != "scaling":
         assert "&lt;script" in first.decode()
+
+
+@pytest.mark.parametrize("chart", ["time", "accuracy"])
+def test_practice_is_drawn_in_panels_of_its_own_that_say_so(chart: str, tmp_path: Path) -> None:
+    practice = make_campaign(tmp_path / "practice", practice=True, runs=3)
+    alone = collect([practice])
+    assert not alone.results
+    (panel,) = files.specification(alone, chart)["vconcat"]
+    assert panel["title"]["text"].startswith("Practice, which never counts: ")
+    both = files.specification(collect([practice, make_campaign(tmp_path / "counts")]), chart)
+    said = ["Practice" in panel["title"]["text"] for panel in both["vconcat"]]
+    assert said == [False, True]
+    assert both["vconcat"][1]["data"] == panel["data"]
+
+
+def test_a_chart_as_html_is_the_picture_and_fetches_nothing(tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path, practice=True, runs=3)
+    out = tmp_path / "chart.html"
+    command = ("report", str(folder), "--format", "html", "--chart", "accuracy")
+    assert run(*command, "--output", str(out)) == 0
+    text = out.read_text(encoding="utf-8")
+    assert files.svg(collect([folder]), "accuracy").decode() in text
+    assert "default-src 'none'" in text.partition("<svg")[0]
+    # What the policy would refuse is not there.
+    assert not [word for word in ("<script", "<style", "style=", "<image") if word in text]
+
+
+def test_an_interval_that_says_nothing_is_not_drawn(own: Result) -> None:
+    two = dataclasses.replace(own, runs=own.runs[:2])
+    (drawn,) = [r for r in rows.time_rows([two], ["a"], "minutes", False) if r["kind"] == "result"]
+    assert drawn["low"] is drawn["high"] is None
+    assert drawn["typical"] is not None
+
+
+def test_why_nothing_is_drawn_is_true(own: Result) -> None:
+    broken, empty = judged(own, "broken", "error"), dataclasses.replace(own, runs=())
+    told = {"only invalid results have it": broken, "no run has an evaluation": empty}
+    for why, results in told.items():
+        with pytest.raises(FourminError, match="nothing to draw") as caught:
+            files.svg(compare("1.0", [results]), "accuracy")
+        assert why in caught.value.why
 
 
 def test_a_picture_is_a_picture(own: Result) -> None:

@@ -26,7 +26,7 @@ from fourmin.report.collect import collect, collect_all
 from fourmin.report.group import compare
 from fourmin.report.model import Comparison, Result
 from fourmin.report.runs import Energy
-from fourmin.report.wording import duration, interval, title
+from fourmin.report.wording import interval, time, title
 from fourmin.rules.registry import RULES
 from fourmin.rules.rule import Finding
 from fourmin.rules.verdict import Verdict
@@ -177,7 +177,7 @@ def test_the_tables_are_those_of_the_other_formats(page: Page, comparison: Compa
         assert len(shown[name]) == len(results)
         for cells, result in zip(shown[name], results, strict=True):
             assert cells[0].split("\n") == [result.system, result.submitter]
-            assert any(cell.startswith(duration(result.compared_minutes)) for cell in cells)
+            assert any(cell.startswith(time(result, result.compared_minutes)) for cell in cells)
             assert result.ci95 is None or any(interval(result) in cell for cell in cells)
             word = "not verified here" if not result.verified else "valid"
             assert word in cells[-1] or (not result.valid and "INVALID" in cells[-1])
@@ -204,7 +204,8 @@ def test_every_row_leads_to_a_section_with_everything_of_its_result(
     }
     assert len(sections) == len(everything)
     for section in sections.values():
-        result = everything[dict(section["facts"])["path"]]
+        named, inner = Path(comparison.here[0][0]), dict(section["facts"])["path"]
+        result = everything.get(inner) or everything[str(named.parent / inner)]
         assert len(section["runs"]) == len(result.runs)
         assert len(section["findings"]) == len(result.verdict.findings)
         assert len(section["ledger"]) == len(result.ledger)
@@ -216,7 +217,7 @@ def test_every_row_leads_to_a_section_with_everything_of_its_result(
             e for run in result.runs for e in run.facts.evaluations if e.accuracy is not None
         ]
         if result.source == "fourmin":
-            assert drawn["accuracy"]["kind"].count("run") == len(evaluations)
+            assert len(drawn["accuracy"]["run"]) == len(evaluations) + 2  # and the target
             parts = {"initialization", "before the first epoch", "training", "evaluation"}
             assert parts <= set(drawn["timeline"]["part"]) <= {*parts, "between", "restart", "end"}
 
@@ -320,6 +321,57 @@ def test_the_page_of_the_whole_corpus_takes_5_seconds_of_two_cores_and_6_mebibyt
     page = Page(out.read_text(encoding="utf-8"))
     assert len(page.data["results"]) > 200
     assert out.stat().st_size <= 6 * 1024 * 1024
+
+
+def test_no_path_of_the_machine_is_in_the_page(html: str, comparison: Comparison) -> None:
+    (root, _), *_, (cwd, _) = comparison.here
+    assert Path(root).is_absolute()
+    assert Path(cwd) == Path.cwd()
+    assert all(result.path.startswith(root) for result in comparison.every if result.verified)
+    for path in (root, str(Path(root).parent), cwd):
+        assert path not in html
+
+
+def test_only_a_whole_path_is_one_of_this_machine() -> None:
+    here = (("/data", "data"), ("/caf\u00e9/a", "a"))
+    local = dataclasses.replace(compare("1.0", []), here=here).local
+    assert local("in /data/run-1: gone, /data too") == "in data/run-1: gone, data too"
+    assert local("/database, runs/data/x, /data.old") == "/database, runs/data/x, /data.old"
+    assert local(json.dumps("/caf\u00e9/a/b"), lambda p: json.dumps(p)[1:-1]) == '"a/b"'
+
+
+def test_an_address_is_the_same_on_every_machine(tmp_path: Path) -> None:
+    addresses = []
+    for name in ("here", "there"):
+        make_campaign(tmp_path / name / "results", system_name="one")
+        text = load_renderer("html")(collect([tmp_path / name / "results"]))
+        addresses.append(set(Page(text).data["results"]))
+    assert addresses[0] == addresses[1]
+
+
+def test_what_others_published_has_no_more_digits_than_they_published(page: Page) -> None:
+    text = (REPOSITORY / "rules" / "1.0" / "published_results.json").read_text()
+    published = {row["id"]: row for row in json.loads(text)["results"]}
+    seen = 0
+    for section in page.data["results"].values():
+        path = dict(section["facts"])["path"]
+        row = published.get(path.removeprefix("published:"))
+        if row:
+            seen += 1
+            told = dict(zip(page.data["runs"], section["runs"][0], strict=True))
+            assert told["time"] == f"{row['minutes']:g} min"
+            assert float(told["time"].split()[0]) == row["minutes"]
+            assert told["accuracy"] == ("-" if row["top1"] is None else f"{row['top1']:g}")
+    assert seen == len(published)
+
+
+def test_exposed_communication_of_different_benchmarks_is_never_on_one_axis(
+    honest: Result,
+) -> None:
+    other = dataclasses.replace(honest, benchmark="resnet50", path="o", identity="o", group="o")
+    page = Page(load_renderer("html")(compare("1.0", [honest, other])))
+    exposed = [f for f in page.data["figures"] if f["name"].startswith("exposed")]
+    assert [len(figure["rows"]) for figure in exposed] == [1, 1]
 
 
 def test_a_page_of_nothing_says_so() -> None:

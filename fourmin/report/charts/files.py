@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from html import escape
 from importlib import import_module
 from typing import Any
 
@@ -33,6 +34,19 @@ def svg(comparison: Comparison, chart: str) -> bytes:
     return drawn.encode() + b"\n"
 
 
+def html(comparison: Comparison, chart: str) -> bytes:
+    """A chart as a page of its own, on which nothing runs and nothing is fetched.
+
+    Raises FourminError.
+    """
+    drawn = svg(comparison, chart).decode()
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'">\n'
+        f"<title>{escape(_CHARTS[chart][0].partition(':')[0])}</title>\n</head>\n<body>\n{drawn}</body>\n</html>\n"
+    ).encode()
+
+
 def png(comparison: Comparison, chart: str) -> bytes:
     """A chart as a PNG file. Raises FourminError."""
     drawn: bytes = vl_convert().vegalite_to_png(specification(comparison, chart), scale=PNG_SCALE)
@@ -43,22 +57,29 @@ def specification(comparison: Comparison, chart: str) -> Spec:
     """The Vega-Lite specification of a chart with its rows.
 
     Results that must not be compared are in different panels, as they are in different tables.
-    Practice is drawn where no result that counts has what the chart shows. Raises FourminError
-    where there is none of that either.
+    Practice has panels of its own, which say so. Raises FourminError where nothing has what the
+    chart shows.
     """
-    heading, make, nothing = _CHARTS[chart]
+    reading, make, nothing = _CHARTS[chart]
+    heading, _, marks = reading.partition(": ")
     told = f"Ruleset {comparison.ruleset}. No invalid result is drawn."
     panels = make(rows.may_be_drawn(comparison.results))
+    for panel in make(rows.may_be_drawn(comparison.practice)):
+        panel["title"]["text"] = f"Practice, which never counts: {panel['title']['text']}"
+        panels.append(panel)
     if not panels:
-        panels = make(rows.may_be_drawn(comparison.practice))
-        told += " Practice campaigns, which never count."
-    if not panels:
+        if make([*comparison.results, *comparison.practice]):
+            nothing = "only invalid results have it, and those are never drawn"
         raise FourminError(f"nothing to draw in the chart {chart}", nothing)
-    described = f"{heading}. " + " ".join(str(panel["title"]["text"]) + "." for panel in panels)
+    described = f"{reading}. " + " ".join(str(panel["title"]["text"]) + "." for panel in panels)
     return {
         "$schema": specs.SCHEMA,
         "config": config(PAPER),
-        "title": {"text": heading, "subtitle": [told, *_READING], "fontSize": 16},
+        "title": {
+            "text": heading,
+            "subtitle": [*filter(None, [marks]), told, *_READING],
+            "fontSize": 16,
+        },
         "description": described,
         "vconcat": panels,
         "spacing": 28,

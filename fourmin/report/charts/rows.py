@@ -24,6 +24,9 @@ LINE = "\n"
 
 MINUTES = "minutes"
 SECONDS = "seconds"
+EARLY = "early"
+"""The kind of an evaluation too far below the target to be drawn."""
+_MOST_ERROR = 3
 _IN_A_MINUTE = {MINUTES: 1.0, SECONDS: 60.0}
 _SIGNIFICANT = 7
 
@@ -80,7 +83,7 @@ def time_rows(
         unscaled = any_scaled and not result.scaled and result.minutes is not None
         notes += [NOT_SCALED] if unscaled else []
         shared = {**_drawn(result, name, *notes), "order": order}
-        low, high = result.ci95 or (None, None)
+        low, high = result.told_interval or (None, None)
         if result.minutes is not None:
             rows.append(
                 {
@@ -106,7 +109,11 @@ def time_rows(
 
 
 def accuracy_rows(result: Result, unit: str) -> list[Row]:
-    """One row an evaluation, and the target as long as the longest run."""
+    """One row an evaluation, and the target as long as the longest run.
+
+    The axis is around the target: an evaluation with more than three times its error is `EARLY`,
+    unless its run has no better one.
+    """
     rows: list[Row] = [
         {
             "run": number,
@@ -121,6 +128,12 @@ def accuracy_rows(result: Result, unit: str) -> list[Row]:
     ]
     if rows and result.quality_target is not None:
         latest = max(row["time"] for row in rows)
+        best: dict[int, float] = {}
+        for row in rows:
+            best[row["run"]] = max(row["accuracy"], best.get(row["run"], 0.0))
+        least = min(1 - _MOST_ERROR * (1 - result.quality_target), *best.values())
+        for row in rows:
+            row["kind"] = "run" if row["accuracy"] >= least else EARLY
         rows += [
             {"time": time, "accuracy": result.quality_target, "kind": "target"}
             for time in (0.0, latest)

@@ -1,4 +1,4 @@
-"""The charts as Vega-Lite specifications: linear axes from zero, every run a mark.
+"""The charts as Vega-Lite specifications: linear axes, times from zero, every run a mark.
 
 Each takes its rows from the data set `rows` (see `rows.py`), so that the same specification
 draws a file here and follows a reader's filter in the page.
@@ -75,16 +75,20 @@ def time_chart(theme: Theme, width: Width, unit: str) -> Spec:
 
 
 def accuracy_chart(theme: Theme, width: Width, unit: str) -> Spec:
-    """Accuracy against time: a line a run, a point an evaluation, the target dashed."""
+    """Accuracy against time: a line a run, a point an evaluation, the target dashed.
+
+    What matters is near the target, so this axis alone does not begin at zero.
+    """
     return {
         **_whole(theme, width),
         "height": 260,
         "encoding": {
             "x": _zero_based("time", f"{unit} since run_start"),
             "y": {
-                **_zero_based("accuracy", "accuracy"),
-                "scale": {"domain": [0, 1], "zero": True},
-                "axis": {"format": ".0%", "tickCount": 5, "title": "accuracy"},
+                "field": "accuracy",
+                "type": "quantitative",
+                "scale": {"zero": False, "type": "linear", "nice": True},
+                "axis": {"format": ".1~%", "tickCount": 5, "title": "accuracy"},
             },
         },
         "layer": [
@@ -97,6 +101,7 @@ def accuracy_chart(theme: Theme, width: Width, unit: str) -> Spec:
                         "field": "run",
                         "type": "ordinal",
                         "scale": {"range": list(theme.runs)},
+                        "legend": {"orient": "top", "direction": "horizontal", "columns": 8},
                     },
                     "tooltip": _tooltip(
                         run="run", epoch="epoch", accuracy="accuracy", **{unit: "time"}
@@ -135,7 +140,10 @@ def timeline_chart(theme: Theme, width: Width, unit: str) -> Spec:
 
 def scaling_chart(theme: Theme, width: Width) -> Spec:
     """Images/s against chips for each family of results, with the ideal line of its baseline."""
-    chips = {**_zero_based("chips", "chips"), "axis": {"tickCount": 4, "title": "chips"}}
+    chips = {
+        **_zero_based("chips", "chips"),
+        "axis": {"tickCount": 4, "tickMinStep": 1, "format": ",d", "title": "chips"},
+    }
     images = {
         **_zero_based("value", "images/s"),
         "axis": {

@@ -45,9 +45,9 @@ def render(comparison: Comparison) -> str:
         version=__version__,
         ruleset=comparison.ruleset,
         view=view,
-        columns=[(column.page, column.kind) for column in PAGE],
+        columns=[(column.page, column.kind, column.falls) for column in PAGE],
         rules=rule_texts(comparison),
-        data=_json(page_data(view)),
+        data=_json(page_data(view), comparison),
         library=library,
         own=own,
         style=style,
@@ -74,9 +74,13 @@ def _hash(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
-def _json(value: Any) -> str:
-    """JSON that may stand in a script element: it can neither end it nor begin a comment."""
+def _json(value: Any, comparison: Comparison) -> str:
+    """JSON that may stand in a script element: it can neither end it nor begin a comment.
+
+    Paths of this machine are in none of its texts.
+    """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = comparison.local(text, lambda path: json.dumps(path)[1:-1])
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 

@@ -11,13 +11,14 @@ from datetime import datetime, timezone
 from typing import Any
 
 from fourmin.base.text import printable
+from fourmin.report import wording
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
 from fourmin.report.columns import DETAILS
 from fourmin.report.model import Result
 from fourmin.report.page.overview import Figure, Line, Overview
 from fourmin.report.runs import ReportedRun
-from fourmin.report.wording import NONE, as_run, counts, duration, number, seconds, title, verdict
+from fourmin.report.wording import NONE, as_run, counts, number, seconds, title, verdict
 
 Pairs = list[tuple[str, str]]
 
@@ -46,7 +47,7 @@ def page_data(view: Overview) -> dict[str, Any]:
 
 
 def _figures(view: Overview) -> Iterator[Figure]:
-    for table in view.tables:
+    for table in (*view.tables, *view.others):
         if table.figure is not None:
             yield table.figure
     yield from view.figures
@@ -80,7 +81,7 @@ def _section(line: Line) -> dict[str, Any]:
         "table": title(result),
         "key": _key(result),
         "facts": _facts(result),
-        "runs": [_run(number, run) for number, run in enumerate(result.runs, start=1)],
+        "runs": [_run(result, *run) for run in enumerate(result.runs, start=1)],
         "charts": {name: _columnar(drawn) for name, drawn in charts.items() if drawn},
         "findings": [
             [
@@ -123,7 +124,7 @@ def _key(result: Result) -> list[tuple[str, str, str]]:
     found = [
         (
             "time to train",
-            duration(result.compared_minutes),
+            wording.time(result, result.compared_minutes),
             as_run(result),
         ),
         (
@@ -155,7 +156,7 @@ def _facts(result: Result) -> Pairs:
     return [(name, text) for name, text in told if text != NONE]
 
 
-def _run(place: int, run: ReportedRun) -> list[str]:
+def _run(result: Result, place: int, run: ReportedRun) -> list[str]:
     communication, energy = run.communication, run.energy
     ended = printable(run.facts.status)
     if run.facts.failure:
@@ -164,10 +165,10 @@ def _run(place: int, run: ReportedRun) -> list[str]:
         str(place),
         ended,
         seconds(run.started_in_seconds),
-        duration(run.minutes),
+        wording.time(result, run.minutes),
         number(run.steady_share, ".1%"),
         number(run.facts.epochs, "g"),
-        number(run.facts.quality, ".4f"),
+        wording.accuracy(result, run.facts.quality),
         number(run.facts.images_per_second, ",.0f"),
         NONE if communication is None else f"{communication.exposed_ms_median:.3g}",
         NONE if communication is None else f"{communication.exposed_ms_p95:.3g}",

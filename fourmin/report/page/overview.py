@@ -49,6 +49,7 @@ class Figure:
     """A chart of the overview: its specification, and the rows that belong to each result."""
 
     name: str
+    heading: str
     caption: str
     spec: specs.Spec
     most: int
@@ -93,32 +94,34 @@ class Overview:
 
 def overview(comparison: Comparison) -> Overview:
     results = comparison.results
-    lines = _lines(comparison.every)
+    lines = _lines(comparison)
     of_result = {line.result.identity: line for line in lines}
-    compared = []
-    for place, (title, group) in enumerate(tables(results), start=1):
-        own = tuple(of_result[result.identity] for result in group)
-        compared.append(Table(f"table-{place}", title, own, _times(place, own)))
-    others = (
-        ("failed", FAILED, comparison.failed),
-        ("pending", PENDING, comparison.pending),
-        ("practice", PRACTICE, comparison.practice),
-    )
+    compared = [
+        _table(f"table-{place}", title, [of_result[result.identity] for result in group])
+        for place, (title, group) in enumerate(tables(results), start=1)
+    ]
+    others = [
+        Table(name, heading.capitalize(), tuple(of_result[result.identity] for result in some))
+        for name, heading, some in (
+            ("failed", FAILED, comparison.failed),
+            ("pending", PENDING, comparison.pending),
+        )
+        if some
+    ] + [
+        _table(
+            f"practice-{place}",
+            f"{PRACTICE.capitalize()}: {title}",
+            [of_result[result.identity] for result in group],
+        )
+        for place, (title, group) in enumerate(tables(comparison.practice), start=1)
+    ]
     counted = [of_result[result.identity] for result in rows.may_be_drawn(results)]
-    figures = [figure for figure in (_scaled(counted), _exposed(counted)) if figure is not None]
+    figures = [_scaled(counted), *(_exposed(table) for table in compared)]
     return Overview(
         headline=_headline(comparison),
         tables=tuple(compared),
-        others=tuple(
-            Table(
-                name,
-                heading.capitalize(),
-                tuple(of_result[result.identity] for result in some),
-            )
-            for name, heading, some in others
-            if some
-        ),
-        figures=tuple(figures),
+        others=tuple(others),
+        figures=tuple(figure for figure in figures if figure is not None),
         lines=tuple(lines),
     )
 
@@ -149,11 +152,12 @@ def _headline(comparison: Comparison) -> str:
     return ", ".join(parts) if checked else "No benchmark result"
 
 
-def _lines(results: Sequence[Result]) -> list[Line]:
+def _lines(comparison: Comparison) -> list[Line]:
+    results = comparison.every
     return [
         Line(result, anchor, label, tuple(_cell(column, result) for column in columns.PAGE))
         for result, anchor, label in zip(
-            results, _anchors(results), rows.labels(results), strict=True
+            results, _anchors(comparison), rows.labels(results), strict=True
         )
     ]
 
@@ -163,13 +167,20 @@ def _cell(column: columns.Column, result: Result) -> Cell:
     return Cell(text, column.more(result), column.sort(result))
 
 
-def _anchors(results: Sequence[Result]) -> Iterator[str]:
-    """An address for each result, made from its path, so that a link to it lasts."""
-    for result in results:
-        yield f"result-{sha256(result.path.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
+def _anchors(comparison: Comparison) -> Iterator[str]:
+    """An address for each result, made from its path, so that a link to it lasts: also on a page
+    that another machine makes.
+    """
+    for result in comparison.every:
+        path = comparison.local(result.path)
+        yield f"result-{sha256(path.encode('utf-8', 'surrogatepass')).hexdigest()[:10]}"
 
 
-def _times(place: int, lines: Sequence[Line]) -> Figure | None:
+def _table(name: str, title: str, lines: Sequence[Line]) -> Table:
+    return Table(name, title, tuple(lines), _times(name, lines))
+
+
+def _times(table: str, lines: Sequence[Line]) -> Figure | None:
     results = rows.may_be_drawn(line.result for line in lines)
     unit = rows.unit_of(run.minutes for result in results for run in result.runs)
     scaled = any(result.scaled for result in results)
@@ -181,7 +192,8 @@ def _times(place: int, lines: Sequence[Line]) -> Figure | None:
     if not any(drawn.values()):
         return None
     return Figure(
-        name=f"times-{place}",
+        name=f"times-{table}",
+        heading="Time to train",
         caption="Time to train, scaled by the reference point where there is one. A dot is a run, "
         "the tall tick the benchmark result (the mean without the fastest and the slowest run), "
         "the short one the geometric mean of all runs, the line its 95% interval. Dots are hollow "
@@ -206,6 +218,7 @@ def _scaled(lines: Sequence[Line]) -> Figure | None:
         by_result[anchors[last]] = members
     return Figure(
         name="scaling",
+        heading="Scaling",
         caption="Throughput against chips, for submitters with results of several sizes. The "
         "square is the smallest, the dashed line ideal scaling from it. Marks are hollow where a "
         "check fails or could not be made.",
@@ -215,16 +228,17 @@ def _scaled(lines: Sequence[Line]) -> Figure | None:
     )
 
 
-def _exposed(lines: Sequence[Line]) -> Figure | None:
+def _exposed(table: Table) -> Figure | None:
     by_result = {
         line.anchor: drawn
-        for line in lines
-        if (drawn := rows.exposed_rows([line.result], [line.label]))
+        for line in table.lines
+        if not line.result.apart and (drawn := rows.exposed_rows([line.result], [line.label]))
     }
     if not by_result:
         return None
     return Figure(
-        name="exposed",
+        name=f"exposed-{table.name}",
+        heading=f"Exposed communication: {table.title}",
         caption="Exposed communication: the part of a step that compute does not hide. A dot is a "
         "run's median step, the line goes to its 95th percentile.",
         spec=specs.exposed_chart(PAGE, specs.CONTAINER),

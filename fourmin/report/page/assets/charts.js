@@ -23,6 +23,9 @@ function draw(canvas, template, rows) {
   const drawing = before.then(async (old) => {
     old?.finalize();
     const spec = { ...structuredClone(template), datasets: { rows } };
+    const axis = spec.encoding?.y?.axis;
+    // On a narrow screen names must leave room for what is drawn.
+    if (axis?.labelLimit) axis.labelLimit = Math.min(axis.labelLimit, canvas.clientWidth * 0.4);
     if (spec.height?.step) {
       // A chart as wide as its element needs a height in pixels.
       const { field } = spec.encoding.y;

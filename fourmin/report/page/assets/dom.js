@@ -22,14 +22,22 @@ function makeTable(caption, names, cells, style = "") {
   return make(
     "div",
     { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" },
-    make(
+    asCards(make(
       "table",
       { class: style },
       make("caption", { class: "hidden" }, caption),
       make("thead", {}, make("tr", {}, ...columns.map((name, column) => make("th", { scope: "col", class: kinds[column] }, name)))),
       make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells.map((cell, column) => make("td", { class: kinds[column] }, cell))))),
-    ),
+    )),
   );
+}
+
+// On a narrow screen a row is a card, in which each cell says its column: see page.css.
+function asCards(table) {
+  const names = [...table.tHead.rows[0].cells].map((head) => head.textContent.trim());
+  for (const row of table.tBodies[0].rows) names.forEach((name, column) => (row.cells[column].dataset.name = name));
+  table.classList.add("cards");
+  return table;
 }
 
 // A long name may be broken after its underscores and dots.

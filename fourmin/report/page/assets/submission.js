@@ -1,6 +1,6 @@
 // The section of one result, built when it is opened.
 const CHARTS = {
-  accuracy: ["Accuracy against time", "A line is a run, a point an evaluation, dashed the quality target."],
+  accuracy: ["Accuracy against time", "A line is a run, a point an evaluation, dashed the quality target. Evaluations with more than three times the target's error are in the numbers alone."],
   timeline: ["Timeline", "What each run spent its time on, the clock without a gap; 0 is run_start."],
   exposed: [
     "Exposed communication",

@@ -38,10 +38,37 @@ function filter() {
     link.parentElement.hidden = group.hidden;
     link.nextElementSibling.textContent = group.querySelectorAll("tbody tr:not([hidden])").length;
   }
+  document.getElementById("nothing").hidden = shown.size > 0 || !allRows.length;
   const whole = new Set(allRows.map((row) => row.dataset.result)).size;
   form.querySelector("output").textContent =
     (shown.size === whole ? "" : `${shown.size} of `) + (whole === 1 ? "1 result" : `${whole} results`);
   drawFigures();
+  remember();
+}
+
+// The filter and how tables are sorted are kept in the address, which can be passed on.
+function remember() {
+  const state = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+  for (const group of groups) {
+    const head = group.querySelector("th[data-chosen]");
+    if (head) state.set(`sort-${group.id}`, `${head.dataset.chosen} ${head.getAttribute("aria-sort")}`);
+  }
+  const query = state.size ? `?${state}` : "";
+  if (query !== location.search) history.replaceState(null, "", `${location.pathname}${query}${location.hash}`);
+}
+
+function recall() {
+  const state = new URLSearchParams(location.search);
+  for (const [name, value] of state) {
+    const field = form.elements.namedItem(name);
+    if (field) field.value = value;
+  }
+  for (const group of groups) {
+    const [, name, way] = /^(.+) (ascending|descending)$/.exec(state.get(`sort-${group.id}`) ?? "") ?? [];
+    const heads = [...group.querySelectorAll("thead th")];
+    const head = heads.find((one) => one.querySelector("button").textContent === name);
+    if (head) sortTable(group.querySelector("table"), heads, head, way);
+  }
 }
 
 function keyOf(row, column, numeric) {
@@ -66,19 +93,29 @@ function sortBy(table, column, numeric, direction) {
 function makeSortable(group) {
   const table = group.querySelector("table");
   const heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, column) => {
+  asCards(table).classList.add("sortable");
+  heads.forEach((head) => {
     const name = head.textContent.trim();
     const button = make("button", { type: "button" }, name);
     // On paper a text stands in its place: a header with a button is not repeated on each page.
     head.replaceChildren(button, make("span", { class: "paper", "aria-hidden": "true" }, name));
     button.addEventListener("click", () => {
-      const direction = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-      for (const other of heads) other.removeAttribute("aria-sort");
-      head.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
-      sortBy(table, column, head.dataset.kind === "number", direction);
+      const [first, second] = "falls" in head.dataset ? ["descending", "ascending"] : ["ascending", "descending"];
+      sortTable(table, heads, head, head.getAttribute("aria-sort") === first ? second : first);
       drawFigures();
+      remember();
     });
   });
+}
+
+function sortTable(table, heads, head, way) {
+  for (const other of heads) {
+    other.removeAttribute("aria-sort");
+    delete other.dataset.chosen;
+  }
+  head.setAttribute("aria-sort", way);
+  head.dataset.chosen = head.querySelector("button").textContent;
+  sortBy(table, heads.indexOf(head), head.dataset.kind === "number", way === "ascending" ? 1 : -1);
 }
 
 // The addresses of the results that are shown, in the order of the tables.
@@ -129,6 +166,7 @@ function drawFigures() {
 
 groups.forEach(makeSortable);
 form.hidden = false;
+recall();
 form.addEventListener("submit", (event) => event.preventDefault());
 form.addEventListener("input", filter);
 form.addEventListener("reset", () => setTimeout(filter));
