@@ -12,12 +12,10 @@ import operator
 import sys
 import types
 import typing
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from difflib import get_close_matches
 from typing import Any
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, unknown
 
 AUTO = "auto"
 """What a preset or an option says where the machine or a cost model decides."""
@@ -111,14 +109,6 @@ class Field:
             bound = getattr(self, name)
             if bound is not None and not all(holds(one, bound) for one in values):
                 raise FourminError(f"{self.name} must be {self.bounds}, not {value}")
-
-
-def unknown(what: str, given: str, known: Sequence[str]) -> FourminError:
-    """The error of a name that is none of `known`, with those that it may have been meant for."""
-    near = get_close_matches(given, known, 3)
-    return FourminError(
-        what, f"near: {', '.join(near)}" if near else "", f"known: {list_names([*known])}"
-    )
 
 
 def fields_of(declaring: type) -> dict[str, Field]:
