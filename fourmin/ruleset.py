@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.canonical import loads_strict
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names, unknown
 from fourmin.base.files import rulesets_folder
 
 CURRENT = "1.0"
@@ -144,10 +144,8 @@ class Ruleset:
         """One benchmark by name. Raises FourminError, naming the known ones."""
         path = self.folder / "benchmarks" / f"{name}.json"
         if name not in self.benchmark_names():
-            raise FourminError(
-                f"no benchmark {name!r} in ruleset {self.version}",
-                next_step=f"known: {list_names(self.benchmark_names())}",
-            )
+            what = f"no benchmark {name!r} in ruleset {self.version}"
+            raise unknown(what, name, self.benchmark_names())
         data: Any = loads_strict(path.read_bytes())
         return Benchmark(
             name=data["name"],

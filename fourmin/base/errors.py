@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Collection, Iterable
 
 USAGE = 2
 """Exit code for wrong usage, a bad configuration or a missing requirement."""
@@ -47,6 +48,16 @@ class FourminError(Exception):
         return "\n".join(part for part in (self.what, self.why, self.next_step) if part)
 
 
-def list_names(names: list[str] | tuple[str, ...]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """Names for an error message, sorted and separated by commas."""
     return ", ".join(sorted(names))
+
+
+def unknown(what: str, given: str, known: Collection[str]) -> FourminError:
+    """The error of a name that is none of `known`, with those that it may have been meant for."""
+    from difflib import get_close_matches  # most commands meet no error
+
+    near = get_close_matches(given, known, 3)
+    return FourminError(
+        what, f"near: {', '.join(near)}" if near else "", f"known: {list_names(known)}"
+    )

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 from fourmin.base.errors import INTERNAL, INTERRUPTED, FourminError, Interrupted
 
@@ -23,6 +24,7 @@ OF_THE_READER = frozenset(
 )
 """What keeps this process from a file, and says nothing of the file: nobody may judge by it."""
 TRACEBACK_VARIABLE = "FOURMIN_TRACEBACK"
+Kinds: TypeAlias = "type[Exception] | tuple[type[Exception], ...]"
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LESS = "end what else runs here, or ask for a larger limit"
@@ -69,7 +71,7 @@ def explained(error: BaseException) -> FourminError:
 
 
 @contextmanager
-def told(what: str, next_step: str = "", kind: type[Exception] = OSError) -> Iterator[None]:
+def told(what: str, next_step: str = "", kind: Kinds = OSError) -> Iterator[None]:
     """Raise FourminError, which says what could not be done, for an error of this kind within."""
     try:
         yield

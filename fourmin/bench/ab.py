@@ -24,6 +24,7 @@ from statistics import NormalDist
 from typing import Any
 
 from fourmin.base.errors import NOT_CONVERGED, FourminError, list_names
+from fourmin.base.mishaps import told
 from fourmin.report.collect import collect_all
 from fourmin.report.gate import EPOCHS, RATE, TIME, run_values
 from fourmin.results.power import POWER
@@ -246,10 +247,8 @@ def _output(command: Sequence[str], codes: Sequence[int] = (0,)) -> str:
     # A folder named like the package, where the user stands, must not win.
     environment = {**os.environ, "PYTHONSAFEPATH": "1"}
     quiet = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "check": False}
-    try:
+    with told(f"cannot start {command[0]}"):
         done = subprocess.run(command, env=environment, **quiet)  # type: ignore[call-overload]
-    except OSError as error:
-        raise FourminError(f"cannot start {command[0]}", str(error)) from None
     if done.returncode not in codes:
         last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-15:])
         said = f"{shlex.join(command)} ended with {done.returncode}"

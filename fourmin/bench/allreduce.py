@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.document import document
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, unknown
 from fourmin.base.installation import install
 from fourmin.base.processes import Scratch
 from fourmin.launch.agent import Forge, agent_arguments
@@ -26,7 +25,7 @@ from fourmin.recipe.allreduces import ALL_REDUCES, NAMES
 from fourmin.recipe.topology import check_group_size
 from fourmin.recipe.tuning import fastest_table, shown_faster
 from fourmin.report.charts.lines import log_chart
-from fourmin.system.hardware import usable_gpus
+from fourmin.system.hardware import memory_of, usable_gpus
 from fourmin.system.software import installed_version
 
 LEAST_SIZE = 1 << 10
@@ -168,7 +167,7 @@ def _plan(options: Options) -> tuple[dict[str, Any], int]:
                            install("train"))  # fmt: skip
     for name, known in _KNOWN.items():
         if (value := getattr(options, name)) not in known:
-            raise FourminError(f"--{name} {value} is not known", next_step=list_names(known))
+            raise unknown(f"--{name} {value} is not known", value, known)
     gpus = usable_gpus()
     device = options.device if options.device != "auto" else ("cuda" if gpus else "cpu")
     most = gpus if device == "cuda" else len(os.sched_getaffinity(0))
@@ -183,7 +182,7 @@ def _plan(options: Options) -> tuple[dict[str, Any], int]:
     if options.iterations < 1:
         raise FourminError(f"--iterations {options.iterations}: at least 1 is needed")
     if options.algorithm not in ("", *ALONE):
-        raise FourminError(f"no --algorithm {options.algorithm}", "", f"known: {list_names(ALONE)}")
+        raise unknown(f"no --algorithm {options.algorithm}", options.algorithm, ALONE)
     measured = sizes(options.max_size, options.factor, options.min_size)
     same = ("group_size", "dtype", "iterations", "seconds", "algorithm")
     plan = {name: getattr(options, name) for name in same} | {"sizes": measured, "device": device}
@@ -193,15 +192,13 @@ def _plan(options: Options) -> tuple[dict[str, Any], int]:
 
 
 def _check_memory(largest: int, workers: int) -> None:
-    needed = _MEMORY_FACTOR * largest * workers
-    found = re.search(r"^MemAvailable: +([0-9]+) kB", Path("/proc/meminfo").read_text(), re.M)
-    if found is None or needed <= (available := int(found[1]) * 1024):
-        return
-    raise FourminError(
-        f"{format_size(largest)} on {workers} workers needs about {needed / 2**30:.1f} GiB",
-        f"{available / 2**30:.1f} GiB of memory are free here",
-        "a smaller --max-size, such as 64MiB, or fewer --procs",
-    )
+    needed, available = _MEMORY_FACTOR * largest * workers / 2**30, memory_of("MemAvailable")
+    if available is not None and needed > available:
+        raise FourminError(
+            f"{format_size(largest)} on {workers} workers needs about {needed:.1f} GiB",
+            f"{available:.1f} GiB of memory are free here",
+            "a smaller --max-size, such as 64MiB, or fewer --procs",
+        )
 
 
 def _run(workers: int, arguments: list[str], folder: Path) -> None:

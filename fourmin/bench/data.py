@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, unknown
 from fourmin.bench.decode import Turn, decoding, in_threads
 from fourmin.bench.step import cuda_gpus, hardware_name, ready_step
 from fourmin.campaign.requirements import get_data
@@ -156,11 +156,7 @@ class DataReport:
 
     def _line(self, one: DataResult) -> str:
         start = f"{one.stage:<12}{one.contender:<21}"
-        rate, volume, share = (
-            one.images_per_second,
-            one.megabytes_per_second,
-            self.of_synthetic(one),
-        )
+        rate, volume = one.images_per_second, one.megabytes_per_second
         if rate is None:
             return f"{start}  {one.note}"
         share = self.of_synthetic(one)
@@ -192,8 +188,7 @@ def measure(
     """
     for loader in loaders:
         if loader not in FIELDS["loader"].choices:
-            known = list_names(FIELDS["loader"].choices)
-            raise FourminError(f"no loader {loader!r}", next_step=f"known: {known}")
+            raise unknown(f"no loader {loader!r}", loader, FIELDS["loader"].choices)
     gpus = cuda_gpus(changes["device"])
     size = {"global_batch_size": 256 if gpus and changes["device"] != "cpu" else 64}
     one_worker = ("nodes", "procs_per_node", "gradient_accumulation_steps", "bn_span")

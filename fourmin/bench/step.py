@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, unknown
 from fourmin.bench import peers as plain
 from fourmin.bench.peers import PLAIN, Plain
 from fourmin.estimate.measured import STEP_SCHEMA
@@ -204,7 +204,7 @@ def measure(
     for name, value in asked:
         known = [*PEERS] if name == "peer" else [AUTO, *FIELDS[name].choices]
         if value not in known:
-            raise FourminError(f"no {name} {value!r}", next_step=f"known: {list_names(known)}")
+            raise unknown(f"no {name} {value!r}", value, known)
     on_gpu = bool(cuda_gpus(device)) and device != "cpu"
     config = load_preset(preset or ("resnet50-64k" if on_gpu else "digits"))
     config = dataclasses.replace(

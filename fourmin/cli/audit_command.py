@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from fourmin.log.keys import LOGGED_STEPS
 
 
 def audit(
-    campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="A campaign's folder.")],
+    campaign: options.Campaign,
     run: Annotated[int, typer.Option(help="Which run.", min=1)] = 1,
     steps: Annotated[
         int | None,
@@ -25,7 +24,7 @@ def audit(
         ),
     ] = None,
     data_dir: options.DataDir = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Recompute initial weights and data order from the seed, and replay the first steps.
 

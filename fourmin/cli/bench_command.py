@@ -11,6 +11,7 @@ import typer
 
 from fourmin.base.errors import FourminError
 from fourmin.base.installation import install
+from fourmin.base.mishaps import told
 from fourmin.base.values import parse_size
 from fourmin.cli import options
 from fourmin.cli.panels import App
@@ -69,9 +70,7 @@ def step(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads on the CPU. Default: one a processor.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON, with every time.")
-    ] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Time the training step against the machine's own ceilings and other ways to take it.
 
@@ -134,9 +133,7 @@ def data(
     ] = "0",
     seconds: Annotated[float, typer.Option(min=0.01, help="Length of a window.")] = 2.0,
     repeats: Annotated[int, typer.Option(min=1, help="Windows of each measurement.")] = 3,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the report as JSON, with every window.")
-    ] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Time what feeds a worker, part by part, and the training step on it against synthetic images.
 
@@ -201,7 +198,7 @@ def allreduce(
         Path | None,
         typer.Option(metavar="FILE", help="Write an SVG chart; with --output: beside it."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Time every all-reduce algorithm by size, and make the table of `tuned`.
 
@@ -258,9 +255,7 @@ def ab(
         float, typer.Option(min=0.01, metavar="PERCENT", help="What may count as equal.")
     ] = 5.0,
     minutes: Annotated[float, typer.Option(min=0, help="Start no pair after so long.")] = 60.0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, with every measurement.")
-    ] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Measure two environments, presets or settings in turns: is B slower, faster, or equivalent?
 
@@ -284,12 +279,8 @@ def _measure(name: str, as_json: bool, **options: Any) -> None:
     """Print what the microbenchmark of a name finds. Raises FourminError where torch is missing."""
     from fourmin.cli.output import print_json, stderr
 
-    try:
+    with told("the training stack is not installed", install("train"), ImportError):
         benchmark = importlib.import_module(f"fourmin.bench.{name}")
-    except ImportError as error:
-        raise FourminError(
-            "the training stack is not installed", str(error), install("train")
-        ) from None
     say = stderr().print if sys.stderr.isatty() else lambda _line: None
     report = benchmark.measure(**options, say=say)
     if as_json:

@@ -77,7 +77,7 @@ def register(
 
 
 def abandon(
-    campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="A campaign's folder.")],
+    campaign: options.Campaign,
     reason: Annotated[str, typer.Option(help="Why; it is published.")] = "no reason given",
     signing_key: options.SigningKey = None,
 ) -> None:

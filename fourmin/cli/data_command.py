@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fourmin.cli import options
 from fourmin.cli.output import print_json
 from fourmin.cli.panels import App
 
@@ -41,7 +42,7 @@ def check(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that decode. Default: one a core.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Read, hash and decode every image of DIR once, and write its manifest when it is clean.
 
@@ -91,7 +92,7 @@ def prepare(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that work. Default: one a core.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Write a dataset, in whatever form it is, as tar shards with an index (or as a tree).
 

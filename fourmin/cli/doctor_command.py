@@ -29,7 +29,7 @@ def doctor(
     site: options.Site = None,
     address: options.Address = "",
     timeouts: options.TimeoutOptions = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Say what this machine can run, what is missing, and what to do about it.
 

@@ -72,7 +72,7 @@ def estimate(
         bool,
         typer.Option("--validation", help="Instead: the models against measured systems."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Estimate step time, scaling efficiency and time to train from cost models.
 

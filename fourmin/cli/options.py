@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fourmin.base.errors import FourminError
+from fourmin.base.errors import FourminError, unknown
 from fourmin.base.files import require_writable_file
 from fourmin.base.values import SIZE_UNITS
 from fourmin.recipe.configuration import FIELDS
-from fourmin.recipe.fields import unknown
 from fourmin.recipe.presets import PRESETS
 
 # The groups of the options of `run`, in its help.
@@ -128,6 +127,7 @@ Submitter = Annotated[
         help="Who submits; default: the user's configuration, or `self`, which cannot.",
     ),
 ]
+Campaign = Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="A campaign's folder.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say everything that is known.")]
 

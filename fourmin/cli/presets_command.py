@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from fourmin.cli import options
+
 
 def presets(
     name: Annotated[str | None, typer.Argument(help="A preset; all are listed without.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on standard output.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """List the presets, or show one with its whole configuration."""
     from fourmin.cli.output import print_json, say, stdout

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder
 from fourmin.base.installation import install
+from fourmin.base.mishaps import told
 from fourmin.campaign.events import CampaignOpened, Event, RecordLogged, RunFinished, RunStarting
 from fourmin.cli.output import stderr
 from fourmin.log import keys
@@ -48,16 +48,14 @@ class TensorBoard:
 
     def __init__(self, folder: Path) -> None:
         """Raises FourminError without the package `tensorboard`, or a folder to write to."""
-        try:
+        with told(
+            "--tensorboard needs the package tensorboard",
+            f"{install('tensorboard')}, or run without --tensorboard",
+            ImportError,
+        ):
             from tensorboard.compat.proto.event_pb2 import Event
             from tensorboard.compat.proto.summary_pb2 import Summary
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
-        except ImportError as error:
-            raise FourminError(
-                "--tensorboard needs the package tensorboard",
-                str(error),
-                f"{install('tensorboard')}, or run without --tensorboard",
-            ) from None
         ensure_writable_folder(folder, "TensorBoard folder")
         self._folder = folder
         self._event, self._summary, self._open = Event, Summary, EventFileWriter

@@ -24,13 +24,22 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from fourmin.base.errors import FourminError
+from fourmin.base.mishaps import told
 from fourmin.datasets.cifar import cifar_images
-from fourmin.datasets.images import damaged
+from fourmin.datasets.images import whole
 from fourmin.datasets.manifest import is_image_name
 from fourmin.datasets.parquet import parquet_images
 
 _OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, ValueError)
+_BROKEN = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    ValueError,
+)
 _LONGEST_LABEL = 64 << 10
 
 
@@ -45,13 +54,8 @@ class Member(NamedTuple):
 
 def packing(path: Path) -> bytes:
     """The magic number of the compression of a file, or nothing. Raises FourminError."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(6)
-    except OSError as error:
-        raise FourminError(
-            f"cannot read {path}", error.strerror or str(error), "make it readable for this user"
-        ) from error
+    with told(f"cannot read {path}", "make it readable for this user"), path.open("rb") as file:
+        start = file.read(6)
     found = next((magic for magic in _OPENERS if start.startswith(magic)), b"")
     if found and path.suffix.lower() == ".tar":
         raise FourminError(
@@ -64,14 +68,9 @@ def packing(path: Path) -> bytes:
 
 def members(path: Path) -> Iterator[Member]:
     """The images in a tar, and in the tars within. Raises FourminError."""
-    try:
-        # Unbuffered: headers lie an image apart, and a buffer would read all between them.
-        with path.open("rb", buffering=0) as file:
-            yield from _walk(file, 0, os.fstat(file.fileno()).st_size, ())
-    except OSError as error:
-        raise FourminError(f"cannot read {path}", error.strerror or str(error)) from error
-    except _BROKEN as error:
-        raise damaged(path, str(error)) from error
+    # Unbuffered: headers lie an image apart, and a buffer would read all between them.
+    with told(f"cannot read {path}"), whole(path, _BROKEN), path.open("rb", buffering=0) as file:
+        yield from _walk(file, 0, os.fstat(file.fileno()).st_size, ())
 
 
 def _walk(file: io.FileIO, start: int, end: int, above: tuple[str, ...]) -> Iterator[Member]:
@@ -137,23 +136,14 @@ def unpack(work: Path, path: Path) -> Path:
     if target.exists():
         return target
     temporary = target.with_suffix(".part")
-    try:
+    step = "make room or name another folder; what is unpacked is kept"
+    with told(f"cannot unpack {path} to {work}", step), whole(path, _BROKEN):
         with tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as out:
             for name, data in _contents(path):
                 member = tarfile.TarInfo(name)
                 member.size = len(data)
                 out.addfile(member, io.BytesIO(data))
         os.replace(temporary, target)
-    except _BROKEN as error:
-        raise damaged(path, str(error)) from error
-    except OSError as error:
-        if isinstance(error, gzip.BadGzipFile):
-            raise damaged(path, str(error)) from error
-        raise FourminError(
-            f"cannot unpack {path} to {work}",
-            error.strerror or str(error),
-            "make room or name another folder; what is unpacked is kept",
-        ) from error
     return target
 
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from fourmin.base.errors import FourminError
 from fourmin.datasets.images import Scanned
-from fourmin.datasets.manifest import BY_HASH, BY_NAME, SPLITS, ImageRow, Manifest
+from fourmin.datasets.manifest import BY_HASH, BY_NAME, ImageRow, Manifest
 
 _KEY = "file, at, size, changed"
 _TABLES = f"""
@@ -45,6 +48,10 @@ CREATE INDEX by_hash ON found (sha256);
 """
 _MOST_IN_BOTH = 0.01
 """Of a validation set, where nothing says which images are in both splits."""
+
+
+Where: TypeAlias = "tuple[bytes, int, int]"
+"""Of an image: its file, first byte there, and bytes (-1: the whole file)."""
 
 
 class Found(NamedTuple):
@@ -77,11 +84,9 @@ class Catalogue:
     """The images of one command. `path` is its file; without one it is gone with the process."""
 
     def __init__(self, path: Path | None = None) -> None:
-        # No locks: on network file systems they are often not there, and nobody else comes here.
-        where = "" if path is None else f"file:{quote(str(path))}?nolock=1"
         self.order = BY_NAME
         for again in (True, False):
-            self.db = sqlite3.connect(where, uri=bool(where))
+            self.db = sqlite3.connect("") if path is None else _open(path)
             try:
                 self.db.executescript(_TABLES)
             except sqlite3.DatabaseError as error:
@@ -158,31 +163,15 @@ class Catalogue:
         query = "SELECT split, path, bytes, sha256, width, height FROM found ORDER BY rowid"
         return map(ImageRow._make, self.db.execute(query))
 
-    def places(self, split: str, indices: range) -> list[tuple[bytes, int, int]]:
-        """Where images lie, by their sample index: file, first byte, bytes (-1: the file)."""
-        first = indices.start + 1
-        if split == SPLITS[1]:
-            first += self.ask("SELECT count(*) FROM found WHERE split = ?", SPLITS[0])[0][0]
-        return self.ask(
-            "SELECT file, at, size FROM found WHERE rowid >= ? AND rowid < ? ORDER BY rowid",
-            first,
-            first + len(indices),
-        )
-
     def equal_images(self) -> Iterator[list[tuple[str, str, str]]]:
         """(split, path, SHA-256) of images with the same bytes, the first of each group first."""
-        group: list[tuple[str, str, str]] = []
-        for split, path, sha256 in self.db.execute(
+        found = self.db.execute(
             "SELECT split, path, lower(hex(sha256)) FROM found WHERE sha256 IN "
             "(SELECT sha256 FROM found GROUP BY sha256 HAVING count(*) > 1) "
             "ORDER BY sha256, rowid"
-        ):
-            if group and group[-1][2] != sha256:
-                yield group
-                group = []
-            group.append((split, path, sha256))
-        if group:
-            yield group
+        )
+        for _, group in groupby(found, itemgetter(2)):
+            yield [*group]
 
     def in_both(self) -> list[Equal]:
         """Validation images that are training images too, by path."""
@@ -221,6 +210,21 @@ class Catalogue:
         equal = [one._asdict() for one in self.in_both()]
         both = {"in_both_splits": equal} if equal else {}
         return Manifest.from_sorted(self.rows(), names, {"order": self.order, **both, **about})
+
+
+def places(path: Path, first: int, images: int) -> Iterator[Where]:
+    """Where images lie, in the manifest's order, by the catalogue that was sorted in `path`.
+
+    Any number of processes may ask at once, as long as none changes it.
+    """
+    query = "SELECT file, at, size FROM found WHERE rowid > ? ORDER BY rowid LIMIT ?"
+    with closing(_open(path, "&mode=ro")) as db:
+        yield from db.execute(query, (first, images))
+
+
+def _open(path: Path, how: str = "") -> sqlite3.Connection:
+    # No locks: on network file systems they are often not there, and nobody else changes it.
+    return sqlite3.connect(f"file:{quote(str(path))}?nolock=1{how}", uri=True)
 
 
 def too_many_in_both(

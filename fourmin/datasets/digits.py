@@ -18,6 +18,7 @@ from pathlib import Path
 
 from fourmin.base.errors import FourminError
 from fourmin.base.installation import install
+from fourmin.base.mishaps import told
 from fourmin.datasets.cache import cached_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, ImageRow, Manifest
 
@@ -65,15 +66,9 @@ def validation_images(images: list[bytes], labels: list[int]) -> list[int]:
 
 
 def _load_source() -> tuple[list[bytes], list[int]]:
-    try:
+    with told("the dataset digits cannot be made here", install("train"), ImportError):
         import numpy as np
         from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise FourminError(
-            "the dataset digits cannot be made here",
-            f"the package {error.name} is missing",
-            install("train"),
-        ) from error
     source = load_digits()
     values = np.ascontiguousarray(source.data.astype(np.uint8))
     images = [row.tobytes() for row in values]

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import user_folder
+from fourmin.base.mishaps import told
 from fourmin.datasets.cache import cached_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, ImageRow, Manifest
 from fourmin.datasets.pool import Progress
@@ -135,11 +136,9 @@ def _read(folder: Path, name: str) -> bytes:
             "the dataset fashion-mnist is made from four files, packed with gzip or not",
             HOW_TO_GET,
         )
-    try:
+    with told(f"cannot read {path}", "fetch it again", (OSError, EOFError, zlib.error)):
         packed = path.read_bytes()
         data = gzip.decompress(packed) if path.suffix == ".gz" else packed
-    except (OSError, EOFError, zlib.error) as error:
-        raise FourminError(f"cannot read {path}", str(error), "fetch it again") from error
     digest = hashlib.sha256(data).hexdigest()
     if digest != _SHA256[name]:
         raise FourminError(

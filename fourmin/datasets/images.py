@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from fourmin.base.errors import FourminError
 from fourmin.base.installation import install
+from fourmin.base.mishaps import Kinds, told
 from fourmin.datasets.manifest import ImageRow, is_image_name
 
 _EXIF_ORIENTATION = 0x0112
@@ -34,14 +37,8 @@ class Scanned(NamedTuple):
 
 def require_pillow() -> None:
     """Raise FourminError where images cannot be decoded."""
-    try:
+    with told("images cannot be checked here", install("train"), ImportError):
         import PIL.Image  # noqa: F401
-    except ImportError as error:
-        raise FourminError(
-            "images cannot be checked here",
-            "the package pillow is missing",
-            install("train"),
-        ) from error
 
 
 def damaged(path: Path, why: str) -> FourminError:
@@ -51,6 +48,15 @@ def damaged(path: Path, why: str) -> FourminError:
         why,
         "fetch it again, and compare its size and MD5 with those that its publisher states",
     )
+
+
+@contextmanager
+def whole(path: Path, broken: Kinds) -> Iterator[None]:
+    """Raise FourminError, that `path` is damaged, for an error of the kinds `broken` within."""
+    try:
+        yield
+    except broken as error:
+        raise damaged(path, str(error)) from error
 
 
 def printable(name: str) -> str:

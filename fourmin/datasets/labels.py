@@ -15,7 +15,8 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.installation import install
-from fourmin.datasets.images import damaged
+from fourmin.base.mishaps import told
+from fourmin.datasets.images import whole
 
 LABEL_FILE = re.compile(
     r"meta\w*\.mat|(?!.*(?:train|sample_submission)).*\.[ct]sv"
@@ -24,6 +25,7 @@ LABEL_FILE = re.compile(
 )
 WNID = re.compile(r"n\d{8}")
 DEVKIT = "ILSVRC2012_devkit_t12.tar.gz"
+_BROKEN = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError)
 _LONGEST = 64 << 20
 _IMAGE_TITLES = ("imageid", "image", "image_id", "filename", "file_name", "file", "path", "name")
 _LABEL_TITLES = ("predictionstring", "label", "class", "wnid", "synset", "category", "target")
@@ -48,7 +50,7 @@ class Labels:
 
     def read(self, path: Path) -> None:
         """Take in a label file, or a devkit packed as a tar. Raises FourminError."""
-        try:
+        with told(f"cannot read {path}"), whole(path, _BROKEN):
             if path.name.lower().endswith((".tar", ".gz", ".tgz")):
                 with tarfile.open(path) as archive:
                     for member in archive:
@@ -59,10 +61,6 @@ class Labels:
                             self.take(name, file.read(_LONGEST), f"{path.name}: {name}")
             elif path.stat().st_size <= _LONGEST:
                 self.take(path.name, path.read_bytes(), path.name)
-        except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError) as error:
-            raise damaged(path, str(error)) from error
-        except OSError as error:
-            raise FourminError(f"cannot read {path}", error.strerror or str(error)) from error
 
     def take(self, name: str, data: bytes, shown: str) -> None:
         """Take in the content of a label file, which is called `shown`. Raises ValueError."""
@@ -77,19 +75,17 @@ class Labels:
         elif rows and all(len(row) == 1 for row in rows):
             self.in_order = firsts
         else:
-            self.by_name |= {_stem(row[0]): row[1] for row in rows if len(row) > 1}
+            self.by_name |= {PurePosixPath(row[0]).stem: row[1] for row in rows if len(row) > 1}
         self.origin.append(shown)
 
     def _take_devkit(self, name: str, data: bytes, shown: str) -> None:
         """The classes of the devkit's meta.mat, whose numbers its ground truth has."""
-        try:
+        with told(
+            f"{shown} cannot be read here",
+            f"{install('train')}; or name labels in a CSV (image, class)",
+            ImportError,
+        ):
             from scipy.io import loadmat
-        except ImportError as error:
-            raise FourminError(
-                f"{shown} cannot be read here",
-                "the package scipy is missing",
-                f"{install('train')}; or name labels in a CSV (image, class)",
-            ) from error
         try:
             synsets: Any = loadmat(io.BytesIO(data), squeeze_me=True)["synsets"]
         except Exception as error:
@@ -109,10 +105,6 @@ class Labels:
                 self.images[str(one["WNID"])] = int(one["num_train_images"])
         self.classes = sorted(self.ids.values())
         self.origin.append(shown)
-
-
-def _stem(name: str) -> str:
-    return PurePosixPath(name).stem if "." in name else PurePosixPath(name).name
 
 
 def _rows(name: str, text: str) -> Iterator[list[str]]:

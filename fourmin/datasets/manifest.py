@@ -25,6 +25,7 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from fourmin.base.canonical import loads_strict
 from fourmin.base.errors import FourminError
 from fourmin.base.files import write_durably
 from fourmin.base.mishaps import told
@@ -267,24 +268,10 @@ def _split_lines(split: Split, indices: range) -> bytes:
     ).encode()
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key of the header comes twice")
-    return found
-
-
 def _parse_header(line: bytes) -> dict[str, Any]:
     if len(line) > _MAX_HEADER:
         raise ValueError("the header line is too long")
-    try:
-        header = json.loads(line.decode(), object_pairs_hook=_no_duplicates)
-    except RecursionError:
-        raise ValueError("the header is nested too deeply") from None
-    except UnicodeDecodeError:
-        raise ValueError("the header is not UTF-8 text") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"the header is not JSON: {error.msg}") from None
+    header: Any = loads_strict(line)
     if not isinstance(header, dict):
         raise ValueError("the header is not a JSON object")
     version = header.get("schema_version")

@@ -18,7 +18,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.errors import FourminError
 from fourmin.base.mishaps import told
 from fourmin.datasets.columns import Column, Paths, Split
 from fourmin.datasets.manifest import SPLITS, Manifest, remember
@@ -47,16 +46,14 @@ def map_manifest(image: Path, part: int = 0, parts: int = 1) -> Manifest:
     Of the columns' digests each `parts`-th from `part` on is checked: as many workers check each
     once. Raises FourminError where the image is another than was written.
     """
-    try:
+    with told(
+        f"cannot read the manifest that was prepared for this run in {image}",
+        "start the run again; where it comes again, name another folder with TMPDIR",
+        (OSError, ValueError, KeyError, TypeError),
+    ):
         with image.open("rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         return _parse(data, part, parts)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FourminError(
-            f"cannot read the manifest that was prepared for this run in {image}",
-            str(error),
-            "start the run again; where it comes again, name another folder with TMPDIR",
-        ) from error
 
 
 def _columns(split: Split) -> list[memoryview[int]]:

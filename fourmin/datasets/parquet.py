@@ -10,6 +10,7 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.installation import install
+from fourmin.base.mishaps import told
 from fourmin.datasets.images import damaged
 
 _ROWS = 64
@@ -24,15 +25,9 @@ def parquet_images(path: Path) -> Iterator[tuple[str, bytes]]:
     Raises FourminError where pyarrow is missing, the file cannot be read or has no images and
     labels.
     """
-    try:
+    with told(f"{path} cannot be read here", install("parquet"), ImportError):
         import pyarrow
         from pyarrow import parquet
-    except ImportError as error:
-        raise FourminError(
-            f"{path} cannot be read here",
-            "the package pyarrow is missing",
-            install("parquet"),
-        ) from error
     try:
         file = parquet.ParquetFile(path, memory_map=True)
         schema = file.schema_arrow

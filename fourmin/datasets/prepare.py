@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -24,8 +25,9 @@ from typing import Any, NamedTuple
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder, sync_folder
+from fourmin.base.mishaps import told
 from fourmin.datasets.cache import replace_folder
-from fourmin.datasets.catalogue import Catalogue
+from fourmin.datasets.catalogue import Catalogue, Where, places
 from fourmin.datasets.check import look_at
 from fourmin.datasets.columns import Split
 from fourmin.datasets.fashion_mnist import write_tree
@@ -80,18 +82,13 @@ class PreparedData:
 
 
 class _Place(NamedTuple):
-    """Where the images go to, and their manifest; small enough to be sent with each piece."""
+    """Where the images come from (a tree, or the catalogue of what was read) and go to."""
 
+    source: Path
     dest: Path
     image: Path
+    """Of their manifest."""
     again: str
-
-
-class _Piece(NamedTuple):
-    """A shard (without a name: files of a tree) and where each of its images lies."""
-
-    shard: Shard
-    places: list[tuple[bytes, int, int]]
 
 
 def prepare(
@@ -115,28 +112,28 @@ def prepare(
     started = time.monotonic()
     _refuse_dest(sources, dest, tree)
     ensure_writable_folder(dest, "folder of the images")
-    work, catalogue = dest / WORK_NAME, None
-    told: list[str] = []
+    work, source = dest / WORK_NAME, sources[0]
+    lines: list[str] = []
     image, again = work / "manifest", "run the same command again: it reads anew what has changed"
     workers = workers or len(os.sched_getaffinity(0))
-    try:
+    with _writing(dest):
         work.mkdir(exist_ok=True)
-        if len(sources) == 1 and (sources[0] / MANIFEST_NAME).is_file():
-            manifest = Manifest.load(sources[0] / MANIFEST_NAME)
-            again = f"check the tree again with: fourmin data check {sources[0]}"
-            told = [f"tree {sources[0].name}, with the manifest of its check"]
-            say(told[0])
+        if len(sources) == 1 and (source / MANIFEST_NAME).is_file():
+            manifest = Manifest.load(source / MANIFEST_NAME)
+            again = f"check the tree again with: fourmin data check {source}"
+            lines = [f"tree {source.name}, with the manifest of its check"]
+            say(lines[0])
         else:
-            catalogue = Catalogue(work / "catalogue")
-            manifest, told = _read(catalogue, sources, work, workers, stage, say, known)
+            source = work / "catalogue"
+            manifest, lines = _read(Catalogue(source), sources, work, workers, stage, say, known)
         write_image(manifest, image)
         # The columns are held once: what is made or read above goes, and processes map this.
         manifest = map_manifest(image)
         shards = lay_out(manifest, shard_bytes)
         if not tree:
             _refuse_others(dest, shards)
-        pieces = _pieces(manifest, shards, sources[0], catalogue, tree)
-        place, progress = _Place(dest, image, again), stage("writing")
+        pieces = [*_pieces_of_tree(manifest)] if tree else shards
+        place, progress = _Place(source, dest, image, again), stage("writing")
         sizes = [sum(manifest.split(name).sizes) for name in SPLITS]
         images, done, kept = sum(len(manifest.split(name)) for name in SPLITS), 0, 0
         workers = min(workers, images // _FILES + 1 if tree else len(shards))
@@ -148,11 +145,9 @@ def prepare(
         if not tree:
             write_index(dest, manifest, shards)
         shutil.rmtree(work)
-    except OSError as error:
-        raise _cannot_write(dest, error) from error
     size = sum(sizes) if tree else sum(shard.bytes for shard in shards)
     seconds, number = time.monotonic() - started, 0 if tree else len(shards)
-    return PreparedData(dest, images, size, seconds, number, kept, tuple(told), manifest.pins)
+    return PreparedData(dest, images, size, seconds, number, kept, tuple(lines), manifest.pins)
 
 
 def _read(
@@ -167,12 +162,11 @@ def _read(
     """The manifest of what the sources hold, and what is said of it. Raises FourminError."""
     require_pillow()
     taken = take_in(catalogue, sources, work, workers, stage("unpacking"))
-    report, told = CheckReport(Path()), taken.told
-    first = [*told]
+    report, first = CheckReport(Path()), [*taken.told]
     for line in first:
         say(line)
     with ThreadPoolExecutor(1) as pool:
-        claims = pool.submit(official, taken.sources.files(), known, told)
+        claims = pool.submit(official, taken.sources.files(), known, taken.told)
         look_at(catalogue, report, workers, stage("reading"), "reading the images")
         about = {"claims": "the official archives"} if claims.result() else {}
     catalogue.sort(taken.named)
@@ -184,29 +178,18 @@ def _read(
             "fetch or unpack these again, then run the same command: what was read is kept",
         )
     more = [f"{note.count:,} images {note.text}" for note in report.notes.values()]
-    more += told[len(first) :] + report.beside_official()
+    more += taken.told[len(first) :] + report.beside_official()
     for line in more:
         say(line)
     return report.manifest, first + more
 
 
-def _pieces(
-    manifest: Manifest, shards: list[Shard], source: Path, catalogue: Catalogue | None, tree: bool
-) -> Iterator[_Piece]:
-    """The work, in pieces: where a source is a tree with its manifest, its images lie by name."""
-    if tree:
-        shards = [
-            Shard("", name, first, min(_FILES, len(manifest.split(name)) - first), 0)
-            for name in SPLITS
-            for first in range(0, len(manifest.split(name)), _FILES)
-        ]
-    for shard in shards:
-        split = manifest.split(shard.split)
-        if catalogue is not None:
-            yield _Piece(shard, catalogue.places(shard.split, shard.indices()))
-        else:
-            files = (source / split.name / split.paths[index] for index in shard.indices())
-            yield _Piece(shard, [(os.fsencode(file), 0, -1) for file in files])
+def _pieces_of_tree(manifest: Manifest) -> Iterator[Shard]:
+    """The work, in pieces like shards without a name."""
+    for name in SPLITS:
+        images = len(manifest.split(name))
+        for first in range(0, images, _FILES):
+            yield Shard("", name, first, min(_FILES, images - first), 0)
 
 
 def _refuse_dest(sources: Sequence[Path], dest: Path, tree: bool) -> None:
@@ -237,11 +220,9 @@ def prepare_fashion_mnist(
         raise FourminError(
             f"{dest} is not empty", "a dataset is written whole", "name a folder that is not there"
         )
-    try:
+    with _writing(dest):
         dest.parent.mkdir(parents=True, exist_ok=True)
         replace_folder(dest, lambda folder: write_tree(source, folder, progress))
-    except OSError as error:
-        raise _cannot_write(dest, error) from error
     manifest = Manifest.load(dest / MANIFEST_NAME)
     splits = [manifest.split(name) for name in SPLITS]
     total = sum(sum(split.sizes) for split in splits)
@@ -277,27 +258,36 @@ def _refuse_others(dest: Path, shards: list[Shard]) -> None:
         )
 
 
-def _take_on(place: _Place, piece: _Piece) -> tuple[int, int]:
+def _take_on(place: _Place, shard: Shard) -> tuple[int, int]:
     """Have a piece there, finished; its samples, and how many shards or files were there before."""
-    shard = piece.shard
-    split = _manifest(place.image, place.image.stat().st_mtime_ns).split(shard.split)
-    path = place.dest / shard.name
-    try:
+    manifest = _manifest(place.image, place.image.stat().st_mtime_ns)
+    split, path = manifest.split(shard.split), place.dest / shard.name
+    with _writing(place.dest):
         if not shard.name:
-            return shard.samples, _write_files(place, piece, split)
+            return shard.samples, _write_files(place, shard, manifest)
         if path.exists():
             _verify(path, shard, split)
             return shard.samples, 1
-        _write(place, piece, split)
-    except OSError as error:
-        raise _cannot_write(place.dest, error) from error
+        _write(place, shard, manifest)
     return shard.samples, 0
 
 
-def _write_files(place: _Place, piece: _Piece, split: Split) -> int:
+def _places(place: _Place, shard: Shard, manifest: Manifest) -> Iterator[tuple[int, Where]]:
+    """The index of each image in its split, and where it lies, one at a time."""
+    if not place.source.is_dir():
+        before = len(manifest.split(SPLITS[0])) if shard.split == SPLITS[1] else 0
+        found = places(place.source, before + shard.first, shard.samples)
+        yield from zip(shard.indices(), found, strict=True)
+        return
+    folder, paths = place.source / shard.split, manifest.split(shard.split).paths
+    for index in shard.indices():
+        yield index, (os.fsencode(folder / paths[index]), 0, -1)
+
+
+def _write_files(place: _Place, shard: Shard, manifest: Manifest) -> int:
     """Write a few images of a tree; how many of them were there already."""
-    kept = 0
-    for index, where in zip(piece.shard.indices(), piece.places, strict=True):
+    split, kept = manifest.split(shard.split), 0
+    for index, where in _places(place, shard, manifest):
         path = place.dest / split.name / split.paths[index]
         if path.exists():
             if hashlib.sha256(path.read_bytes()).hexdigest() != split.sha256(index):
@@ -331,13 +321,13 @@ def _not_ours(path: Path, why: str) -> FourminError:
     )
 
 
-def _write(place: _Place, piece: _Piece, split: Split) -> None:
-    shard = piece.shard
+def _write(place: _Place, shard: Shard, manifest: Manifest) -> None:
+    split = manifest.split(shard.split)
     descriptor, name = tempfile.mkstemp(prefix=f".{shard.name}.", dir=place.dest)
     temporary = Path(name)
     try:
         with open(descriptor, "wb") as file:
-            for index, where in zip(shard.indices(), piece.places, strict=True):
+            for index, where in _places(place, shard, manifest):
                 data = _read_image(where, split, index, place.again)
                 file.write(before_image(split, index) + data + bytes(padded(len(data)) - len(data)))
             file.write(END)
@@ -357,18 +347,13 @@ def _umask() -> int:
     return mask
 
 
-def _read_image(where: tuple[bytes, int, int], split: Split, index: int, again: str) -> bytes:
+def _read_image(where: Where, split: Split, index: int, again: str) -> bytes:
     file, at, size = where
     shown = os.fsdecode(file) if at == 0 else f"{split.name}/{split.paths[index]}"
     shown = printable(shown if at == 0 else f"{shown} in {os.fsdecode(file)}")
-    try:
-        with open(file, "rb") as opened:
-            opened.seek(at)
-            data = opened.read(size)
-    except OSError as error:
-        raise FourminError(
-            f"cannot read the image {shown}", error.strerror or str(error), again
-        ) from error
+    with told(f"cannot read the image {shown}", again), open(file, "rb") as opened:
+        opened.seek(at)
+        data = opened.read(size)
     if hashlib.sha256(data).hexdigest() != split.sha256(index):
         raise FourminError(
             f"the image {shown} has changed", "the manifest lists another SHA-256", again
@@ -376,9 +361,6 @@ def _read_image(where: tuple[bytes, int, int], split: Split, index: int, again: 
     return data
 
 
-def _cannot_write(dest: Path, error: OSError) -> FourminError:
-    return FourminError(
-        f"cannot write the images to {dest}",
-        error.strerror or str(error),
-        "make room or name another folder; what is finished is kept",
-    )
+def _writing(dest: Path) -> AbstractContextManager[None]:
+    step = "make room or name another folder; what is finished is kept"
+    return told(f"cannot write the images to {dest}", step)

@@ -141,12 +141,12 @@ class ShardIndex:
         next_step = f"write it again with: {command('data', 'prepare', 'SOURCE', folder)}"
         with told(f"cannot read the index of the shards {path}", next_step):
             data = path.read_bytes()
-        try:
+        with told(
+            f"the index of the shards {path} is not valid",
+            next_step,
+            (ValueError, KeyError, TypeError, AttributeError),
+        ):
             return cls._parse(data, manifest)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FourminError(
-                f"the index of the shards {path} is not valid", str(error), next_step
-            ) from error
 
     @classmethod
     def _parse(cls, data: bytes, manifest: Manifest) -> ShardIndex:

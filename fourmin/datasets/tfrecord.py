@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.mishaps import told
 from fourmin.datasets.archives import Member
-from fourmin.datasets.images import damaged
+from fourmin.datasets.images import whole
 
 _LABELS = ("image/class/synset", "image/class/label", "label", "label_name", "class")
 _NAMES = ("image/filename", "file_name", "filename")
@@ -27,19 +28,19 @@ _IMAGES = (b"\xff\xd8\xff", b"\x89PNG\r\n")
 
 def records(path: Path) -> Iterator[Member]:
     """The images of a TFRecord file. Raises FourminError."""
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            at, number = 0, 0
-            while at < len(data):
-                length = int.from_bytes(data[at : at + 8], "little")
-                if at + 16 + length > len(data):
-                    raise ValueError(f"record {number} is cut short, or this is no TFRecord file")
-                yield _example(path, data, at + 12, at + 12 + length, number)
-                at, number = at + 16 + length, number + 1
-    except OSError as error:
-        raise FourminError(f"cannot read {path}", error.strerror or str(error)) from error
-    except (ValueError, IndexError) as error:
-        raise damaged(path, str(error)) from error
+    with (
+        told(f"cannot read {path}"),
+        whole(path, (ValueError, IndexError)),
+        path.open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        at, number = 0, 0
+        while at < len(data):
+            length = int.from_bytes(data[at : at + 8], "little")
+            if at + 16 + length > len(data):
+                raise ValueError(f"record {number} is cut short, or this is no TFRecord file")
+            yield _example(path, data, at + 12, at + 12 + length, number)
+            at, number = at + 16 + length, number + 1
 
 
 def _example(path: Path, data: mmap.mmap, start: int, end: int, number: int) -> Member:

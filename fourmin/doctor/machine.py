@@ -22,7 +22,14 @@ from fourmin.doctor.check import MISSING, OK, WARNING, Check
 from fourmin.ledger.known import against_memory
 from fourmin.ledger.lock import UNSUPPORTED
 from fourmin.system.fitness import few_descriptors, small_shared_memory, unresolved
-from fourmin.system.hardware import accelerators, busy_gpus, memory_gib, processor, usable_gpus
+from fourmin.system.hardware import (
+    accelerators,
+    busy_gpus,
+    memory_gib,
+    memory_of,
+    processor,
+    usable_gpus,
+)
 
 WORKER_GIB = 1.0
 """Memory of one worker of `digits` (0.77 GiB measured), rounded up; ResNet-50 takes more."""
@@ -63,7 +70,7 @@ def processors() -> Iterator[Check]:
 
 def memory(workers: int) -> Iterator[Check]:
     """Main memory for the workers of the main job, and shared memory for several GPUs."""
-    available = _available_gib()
+    available = memory_of("MemAvailable")
     message = f"{memory_gib()} GiB"
     if available is not None:
         message += f", {available:.1f} GiB available"
@@ -186,16 +193,6 @@ def _locking(folder: Path) -> Check:
             "a local folder, or NFS and Lustre mounted with locks",
         )
     return Check("results folder", OK, f"{folder} can be written and locked")
-
-
-def _available_gib() -> float | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next(
-        (int(line.split()[1]) / 2**20 for line in lines if line.startswith("MemAvailable:")), None
-    )
 
 
 def _synchronized() -> bool | None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.mishaps import told
 from fourmin.estimate.profile import Compute, Profile
 from fourmin.recipe.configuration import Configuration
 
@@ -26,7 +26,7 @@ def with_stated_rate(
     stated = Compute(
         configuration.model, configuration.precision, batch, images_per_second, "stated by the user"
     )
-    return _with_compute(profile, [stated])
+    return replace(profile, compute=(stated,))
 
 
 def with_step_report(profile: Profile, configuration: Configuration, path: Path) -> Profile:
@@ -60,7 +60,7 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
             f"is {configuration.model} in {configuration.precision}",
             "".join(f"--set step={step}; or " for step in other) + _MEASURE.format("step"),
         )
-    return _with_compute(profile, measured)
+    return replace(profile, compute=tuple(measured))
 
 
 def with_data_report(profile: Profile, configuration: Configuration, path: Path) -> Profile:
@@ -90,11 +90,10 @@ def with_data_report(profile: Profile, configuration: Configuration, path: Path)
 
 def _report(path: Path, schema: str, command: str) -> Any:
     try:
-        report: Any = json.loads(path.read_text(encoding="utf-8"))
+        with told(f"cannot read {path}"):
+            report: Any = json.loads(path.read_text(encoding="utf-8"))
         if report["schema"] != schema:
             raise ValueError(f"its schema is {report['schema']!r}")
-    except OSError as error:
-        raise FourminError(f"cannot read {path}", error.strerror or str(error)) from None
     except (KeyError, TypeError, ValueError) as error:
         raise _no_report(path, command, error) from None
     return report
@@ -103,7 +102,3 @@ def _report(path: Path, schema: str, command: str) -> Any:
 def _no_report(path: Path, command: str, error: Exception) -> FourminError:
     why = f"missing: {error}" if isinstance(error, KeyError) else str(error)
     return FourminError(f"{path} is no report of `bench {command}`", why, _MEASURE.format(command))
-
-
-def _with_compute(profile: Profile, stated: Sequence[Compute]) -> Profile:
-    return replace(profile, compute=tuple(stated))

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import unknown
 from fourmin.recipe.buckets import lay_out, partition
 
 FP32_BYTES = 4
@@ -69,9 +69,7 @@ def load_shape(model: str) -> ModelShape:
     """The shape of a model. Raises FourminError, naming the known ones."""
     table: dict[str, Any] = json.loads(Path(__file__).with_name("models.json").read_text())
     if model not in table:
-        raise FourminError(
-            f"no sizes are known of the model {model!r}", next_step=f"known: {list_names([*table])}"
-        )
+        raise unknown(f"no sizes are known of the model {model!r}", model, table)
     row = table[model]
     return ModelShape(
         name=model,

@@ -55,6 +55,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
+from fourmin.base.mishaps import told
 from fourmin.base.toml import tomllib
 
 LINK_KINDS = ("nvlink", "pcie")
@@ -150,13 +151,11 @@ def load_profile(name_or_file: str) -> Profile:
                 "it is neither a known name nor a file",
                 f"known: {list_names(profile_names())}; or write one as docs/estimate.md shows",
             )
-    try:
+    with told(f"cannot read the system profile {path}", kind=(OSError, ValueError)):
         data = path.read_bytes()
         if len(data) > _MOST_BYTES:
             raise ValueError("it is larger than a profile can be")
         content = tomllib.loads(data.decode("utf-8"))
-    except (OSError, ValueError) as error:
-        raise FourminError(f"cannot read the system profile {path}", str(error)) from None
     return _profile(name, path, content)
 
 

@@ -17,11 +17,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.errors import FourminError
+from fourmin.base.mishaps import told
 
 REPORT_SECONDS = 1.0
 """How often a worker says at most what it is at."""
@@ -81,10 +82,8 @@ class ControlServer:
         self._socket.close()
         with self._lock:
             for worker in self._workers.values():
-                try:
+                with suppress(OSError):
                     worker.connection.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
                 worker.connection.close()
 
     def _listen(self, connection: socket.socket) -> None:
@@ -165,12 +164,8 @@ class ControlClient:
         self._leaving = False
         self._quiet_until = 0.0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
+        with told("the command that started this worker has gone"):
             self._socket.connect(str(path))
-        except OSError as error:
-            raise FourminError(
-                "the command that started this worker has gone", str(error)
-            ) from None
         self._send("hello")
         threading.Thread(target=self._watch, name="fourmin-watch", daemon=True).start()
 
@@ -223,10 +218,8 @@ class ControlClient:
             os._exit(ORPHANED)
 
     def _watch(self) -> None:
-        try:
+        with suppress(OSError):
             while self._socket.recv(64):
                 self._go.set()
-        except OSError:
-            pass
         if not self._leaving:
             os._exit(ORPHANED)

@@ -13,6 +13,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from fourmin.base.errors import FourminError
@@ -52,7 +54,7 @@ class Hub:
         self._run: NodesRun | None = None
         self._socket = network.listen(port)
         self.port = int(self._socket.getsockname()[1])
-        for work in (self._accept, self._ping):
+        for work in (partial(accept_all, self._socket, self._serve), self._ping):
             threading.Thread(target=work, name="fourmin-hub", daemon=True).start()
 
     def wait(self, seconds: float, ended_early: Callable[[], str]) -> None:
@@ -129,10 +131,8 @@ class Hub:
         self._closed = True
         self._socket.close()
         for node in self._nodes.values():
-            try:
+            with suppress(OSError):
                 node.wire.send("bye")
-            except OSError:
-                pass
             node.wire.close()
 
     def lost(self) -> list[Node]:
@@ -168,9 +168,6 @@ class Hub:
                 said[node.index] = message
         return [(node, said[node.index]) for node in nodes]
 
-    def _accept(self) -> None:
-        accept_all(self._socket, self._serve)
-
     def _serve(self, connection: socket.socket) -> None:
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -198,10 +195,8 @@ class Hub:
             if index is None:
                 index = next(i for i in range(self._wanted + 1) if i not in taken)
             if not 0 <= index < self._wanted or index in taken:
-                try:
+                with suppress(OSError):
                     wire.send("refused", summary=f"there is no place {index} that is free")
-                except OSError:
-                    pass
                 return None
             node = Node(index, str(message["name"]), wire)
             self._nodes[index] = node

@@ -93,9 +93,6 @@ class Job:
         """The same job with the paths that each node has for itself below `scratch`."""
         return dataclasses.replace(self, scratch=scratch, control_socket=scratch / "control")
 
-    def with_clocks(self, clocks: Mapping[str, Any]) -> Job:
-        return dataclasses.replace(self, clocks=clocks)
-
 
 def checkpoint_name(epoch: int) -> str:
     return f"epoch-{epoch}"

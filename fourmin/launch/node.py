@@ -16,6 +16,8 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from fourmin.base.errors import FourminError
@@ -128,7 +130,7 @@ class NodePart:
     def _start(self, message: Mapping[str, Any]) -> None:
         assert self._prepared is not None
         job, scratch = self._prepared
-        job = job.with_clocks(message["clocks"])
+        job = replace(job, clocks=message["clocks"])
         variables = {}
         interface = network.interface_of(self._wire.local_address)
         if interface and "GLOO_SOCKET_IFNAME" not in os.environ:
@@ -141,10 +143,8 @@ class NodePart:
         self._run = _LocalRun(agent, workers, control, scratch, self._wire)
 
     def _say_unfit(self, error: Exception) -> None:
-        try:
+        with suppress(OSError):
             self._wire.send("unfit", summary=f"{type(error).__name__}: {error}")
-        except OSError:
-            pass
 
     def _end_run(self) -> tuple[int, str]:
         """End what runs here; the agent's exit code and the end of the output."""
@@ -189,7 +189,7 @@ class _LocalRun:
         told_of_failure = False
         code: int | None = None
         patience = 0.0
-        try:
+        with suppress(OSError):
             while not self._over.is_set():
                 try:
                     message = self.control.messages.get(timeout=0.05)
@@ -204,15 +204,7 @@ class _LocalRun:
                     continue
                 self._left -= message.kind in ("finished", "failed", "lost")
                 told_of_failure = told_of_failure or message.kind in ("failed", "lost")
-                said = {
-                    "kind": message.kind,
-                    "rank": message.rank,
-                    "pid": message.pid,
-                    "data": dict(message.data),
-                }
-                self._wire.send("worker", message=said)
-        except OSError:
-            return
+                self._wire.send("worker", message=vars(message))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import unknown
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,7 @@ LAUNCHER_NAMES = ("auto", *LAUNCHERS)
 def kind_of(name: str) -> Kind:
     """The launcher of a name. Raises FourminError for unknown names."""
     if name not in LAUNCHERS:
-        known = f"known: {list_names(LAUNCHER_NAMES)}"
-        raise FourminError(f"no launcher {name!r}", next_step=known)
+        raise unknown(f"no launcher {name!r}", name, LAUNCHER_NAMES)
     return LAUNCHERS[name]
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, unknown
 
 COLLECTIVE = "collective"
 """The one that is part of the configuration, as `collective_timeout_seconds`."""
@@ -59,8 +59,7 @@ class Timeouts:
         for one in given:
             name, _, text = one.partition("=")
             if name not in (*NAMES, COLLECTIVE):
-                known = f"known: {list_names((*NAMES, COLLECTIVE))}"
-                raise FourminError(f"no timeout {name!r}", next_step=known)
+                raise unknown(f"no timeout {name!r}", name, (*NAMES, COLLECTIVE))
             try:
                 values[name] = float(text)
             except ValueError:

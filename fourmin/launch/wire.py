@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from fourmin.launch.timeouts import CONNECT_SECONDS, HANDSHAKE_SECONDS
@@ -60,10 +61,8 @@ class Wire:
 
     def close(self) -> None:
         """Hang up; a thread that waits in `receive` gets None."""
-        try:
+        with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self._socket.close()
 
 

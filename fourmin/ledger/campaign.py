@@ -318,24 +318,17 @@ class Campaign:
         """
         last = self.entries[-1]
         now = max(time.time_ns() // 1_000_000, last.time_ms)
-        line = chain.encode(last.index + 1, kind, now, last.sha256, data)
-        signature = sign and sign(message(self.digest, sha256_hex(line)))
+        number = last.index + 1
+        line = chain.encode(number, kind, now, last.sha256, data)
+        digest = sha256_hex(line)
+        signature = sign and sign(message(self.digest, digest))
         if kind in ENDS:
             self._drop_checkpoints()
         append_line(self.folder / LEDGER_FILE, line)
         if signature:
             self._write_signature(signature)
-        self.entries.append(
-            chain.Entry(
-                line=last.line + 1,
-                index=last.index + 1,
-                kind=kind,
-                time_ms=now,
-                previous=last.sha256,
-                data=dict(data),
-                sha256=sha256_hex(line),
-            )
-        )
+        entry = chain.Entry(last.line + 1, number, kind, now, last.sha256, dict(data), digest)
+        self.entries.append(entry)
 
 
 def _assignment(beacon: str, registration: str, digest: str, plan: Plan) -> dict[str, Any]:

@@ -66,6 +66,11 @@ class History:
         """Whether the campaign was closed or abandoned."""
         return self.close is not None or self.abandon is not None
 
+    @property
+    def self_registered(self) -> bool:
+        """Whether the campaign assigned its seeds by itself, without a merge."""
+        return self.seeds is not None and self.seeds.data.get("registration") == "self"
+
     def assigned_seeds(self) -> list[int]:
         """The seeds as recorded; empty where they are not, or are no integers."""
         seeds = None if self.seeds is None else self.seeds.data.get("seeds")

@@ -12,6 +12,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -48,7 +49,7 @@ def remember(campaign: KnownCampaign) -> None:
     Where that is not possible `against_memory` has said so before anything was registered.
     """
     line = json.dumps(vars(campaign)).encode() + b"\n"
-    try:
+    with suppress(OSError, FourminError):
         path = _state_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab+", buffering=0) as file:
@@ -56,8 +57,6 @@ def remember(campaign: KnownCampaign) -> None:
             file.seek(max(end - 1, 0))
             # What a full disk cut off stays a line of its own.
             file.write(line if file.read(1) in (b"", b"\n") else b"\n" + line)
-    except (OSError, FourminError):
-        return
 
 
 def against_memory() -> FourminError | None:
@@ -164,12 +163,10 @@ def _reason(error: OSError | FourminError) -> str:
 
 def _known(plan_bytes: bytes, ledger_bytes: bytes) -> Iterator[KnownCampaign]:
     """The campaign of these two files, or nothing where they are not a campaign's."""
-    try:
+    with suppress(ValueError, KeyError, IndexError, TypeError):
         entries, _ = chain.parse(ledger_bytes)
         plan = json.loads(plan_bytes)
         opened = entries[0].data["campaign_sha256"]
         yield KnownCampaign(
             str(opened), str(plan["benchmark"]), bool(plan["practice"]), entries[-1].sha256
         )
-    except (ValueError, KeyError, IndexError, TypeError):
-        return

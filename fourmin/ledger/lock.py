@@ -15,7 +15,6 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from fourmin.base.errors import FourminError
 
@@ -62,12 +61,7 @@ class CampaignLock:
         os.pwrite(self._descriptor, f"{_identity()}\n".encode(), 0)
         return True
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Give the lock back. Its file goes as well: among submissions it would be a stray one."""
         with suppress(OSError):
             self._path.unlink()

@@ -47,7 +47,7 @@ class Registrations:
 
     def of(self, campaign: CampaignView) -> Registration:
         """How one campaign was registered. A plan without seeds waits, and claims."""
-        if _alone(campaign):
+        if campaign.history.self_registered:
             return Registration(SELF)
         known = self._landings(_top(campaign))
         if isinstance(known, Registration):
@@ -119,7 +119,7 @@ class Registrations:
                 )
                 if campaign.plan and campaign.at_home and campaign.digest not in seen:
                     seen.add(campaign.digest)
-                    word = SELF if _alone(campaign) else CLAIMED
+                    word = SELF if campaign.history.self_registered else CLAIMED
                     campaign.registration = Registration(word, landing, unproved=GONE)
                     yield campaign
 
@@ -161,11 +161,6 @@ class Registrations:
             if not _against(_landing(self._others[other.branch], campaign), beacon):
                 return True
         return False
-
-
-def _alone(campaign: CampaignView) -> bool:
-    seeds = campaign.history.seeds
-    return seeds is not None and seeds.data.get("registration") == SELF
 
 
 def _top(campaign: CampaignView) -> Path | None:

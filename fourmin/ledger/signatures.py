@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -149,25 +150,15 @@ def sign(key: Path, said: bytes) -> bytes:
     `key` is a private key, or a public one whose private half is in the agent.
     Raises FourminError where there is none.
     """
-    command = [
-        require_ssh_keygen(),
-        "-q",
-        "-Y",
-        "sign",
-        "-n",
-        _NAMESPACE,
-        "-f",
-        str(key.absolute()),
-    ]
+    options = ["-q", "-Y", "sign", "-n", _NAMESPACE, "-f", str(key.absolute())]
+    program = require_ssh_keygen()
     signature = b""
     with Scratch() as scratch:
         path = scratch / "message"  # not by standard input, which ssh-keygen asks at
         path.write_bytes(said)
-        try:
-            subprocess.run([*command, path], check=True, timeout=_SIGN_SECONDS)
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run([program, *options, path], check=True, timeout=_SIGN_SECONDS)
             signature = path.with_name("message.sig").read_bytes()
-        except (OSError, subprocess.SubprocessError):
-            pass
     if not is_signature(signature):
         raise FourminError(
             f"ssh-keygen did not sign with {key}",

@@ -82,10 +82,12 @@ def read_log(
             data = _read_file(source, max_bytes)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
-            return _empty(LogProblem("unreadable", 1, reason or "cannot be read"), 0, strict)
+            return without_records(
+                LogProblem("unreadable", 1, reason or "cannot be read"), 0, strict
+            )
     if len(data) > max_bytes:
         problem = LogProblem("too-large", 1, f"more than {max_bytes} bytes")
-        return _empty(problem, len(data), strict)
+        return without_records(problem, len(data), strict)
     return _Reader(data, strict, max_records).read()
 
 
@@ -98,7 +100,8 @@ def _read_file(path: Path, max_bytes: int) -> bytes:
         return file.read(max_bytes + 1)
 
 
-def _empty(problem: LogProblem, size: int, strict: bool) -> EventLog:
+def without_records(problem: LogProblem, size: int = 0, strict: bool = False) -> EventLog:
+    """The log of a file of so many bytes that holds nothing to read."""
     return EventLog((), (problem,), {problem.kind: 1}, size, strict)
 
 

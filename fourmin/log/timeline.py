@@ -204,24 +204,9 @@ class Timeline:
         return status if isinstance(status, str) else None
 
     @property
-    def submission(self) -> dict[str, JSON]:
-        """The submission_* keys that were logged, with their first values."""
-        return {key: self.value(key) for key in keys.SUBMISSION_KEYS if self.count(key)}
-
-    @property
     def global_batch_size(self) -> JSON:
         """As logged first."""
         return self.value(keys.GLOBAL_BATCH_SIZE)
-
-    @property
-    def train_samples(self) -> JSON:
-        """As logged first."""
-        return self.value(keys.TRAIN_SAMPLES)
-
-    @property
-    def eval_samples(self) -> JSON:
-        """As logged first."""
-        return self.value(keys.EVAL_SAMPLES)
 
     @property
     def seeds(self) -> tuple[JSON, ...]:

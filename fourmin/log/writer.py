@@ -11,11 +11,12 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import TypeAlias
 
 from fourmin.base.errors import FourminError
+from fourmin.base.files import sync_folder
 from fourmin.log.keys import (
     FILE,
     INTERVAL_END,
@@ -80,17 +81,13 @@ class EventLogWriter:
             if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
                 self._write(b"\n")
         else:
-            _sync_directory(path.parent)
+            with suppress(OSError):  # a file system that cannot is left to its own ways
+                sync_folder(path.parent)
 
     def __enter__(self) -> EventLogWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def point(
@@ -228,17 +225,3 @@ def _check(value: object, depth: int) -> None:
             _check(item, depth - 1)
     else:
         raise ValueError(f"{type(value).__name__} is not JSON")
-
-
-def _sync_directory(directory: Path) -> None:
-    """Makes the new name durable; a file system that cannot is left to its own ways."""
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, Protocol
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, unknown
 from fourmin.recipe.calls import Stage, hierarchical, torus
 from fourmin.recipe.topology import Topology
 
@@ -84,10 +84,7 @@ def parse_entries(entries: Sequence[str]) -> Table:
                 next_step="an entry is BYTES:ALGORITHM, such as 65536:torus",
             )
         if name not in CANDIDATES:
-            raise FourminError(
-                f"tuning entry {entry!r} names an unknown algorithm",
-                next_step=f"known: {list_names(CANDIDATES)}",
-            )
+            raise unknown(f"tuning entry {entry!r} names an unknown algorithm", name, CANDIDATES)
         parsed.append((int(size), name))
     sizes = [size for size, _ in parsed]
     if not parsed or sizes[0] != 0 or any(a >= b for a, b in pairwise(sizes)):

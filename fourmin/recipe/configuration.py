@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fourmin.base.canonical import canonical_bytes, sha256_hex
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import unknown
+from fourmin.base.mishaps import told
 from fourmin.recipe.allreduces import LARGE, NAMES
 from fourmin.recipe.combinations import check_combinations
 from fourmin.recipe.fields import AUTO, Field, fields_of
@@ -337,10 +338,8 @@ class Configuration:
         if values.get("device") in FIELDS["device"].choices:
             # Campaigns of before this field were registered with what was the only way then.
             values.setdefault("decoder", _usual_decoder(values["device"], values.get("loader", "")))
-        try:
+        with told("incomplete configuration", kind=TypeError):
             return cls(**values)
-        except TypeError as error:
-            raise FourminError("incomplete configuration", str(error)) from None
 
     def with_overrides(self, changes: Mapping[str, Any]) -> Configuration:
         """A copy with some fields replaced; checks names and types, not the combination."""
@@ -364,9 +363,7 @@ FIELDS = fields_of(Configuration)
 
 def _known(name: str) -> Field:
     if name not in FIELDS:
-        raise FourminError(
-            f"unknown configuration key {name!r}", next_step=f"known: {list_names([*FIELDS])}"
-        )
+        raise unknown(f"unknown configuration key {name!r}", name, FIELDS)
     return FIELDS[name]
 
 

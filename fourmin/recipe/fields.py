@@ -12,12 +12,10 @@ import operator
 import sys
 import types
 import typing
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from difflib import get_close_matches
 from typing import Any
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, unknown
 
 MOST_EXACT = 2**53
 """Beyond it JSON's numbers are no longer exact integers (RFC 8259, section 6)."""
@@ -113,14 +111,6 @@ class Field:
             bound = getattr(self, name)
             if bound is not None and not all(holds(one, bound) for one in values):
                 raise FourminError(f"{self.name} must be {self.bounds}, not {value}")
-
-
-def unknown(what: str, given: str, known: Sequence[str]) -> FourminError:
-    """The error of a name that is none of `known`, with those that it may have been meant for."""
-    near = get_close_matches(given, known, 3)
-    return FourminError(
-        what, f"near: {', '.join(near)}" if near else "", f"known: {list_names([*known])}"
-    )
 
 
 def fields_of(declaring: type) -> dict[str, Field]:

@@ -42,11 +42,6 @@ class OptimizerEntry:
     refuse: Callable[[Configuration], None] = _nothing
     """Raises FourminError for values of `fields` that cannot be together."""
 
-    @property
-    def state_bytes(self) -> int:
-        """Bytes of state for each element of a parameter."""
-        return 4 * len(self.tensors)
-
     def values(self, config: Configuration, decay_steps: int) -> dict[str, Any]:
         """Each key of `logged` with its value, as JSON has it."""
         found = config.to_json() | {DECAY_STEPS: decay_steps}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.mishaps import told
 from fourmin.recipe.allreduces import (
     CANDIDATES,
     LARGE,
@@ -133,12 +134,8 @@ def load_tuning(path: Path) -> Tuning:
 
     Raises FourminError when it cannot be read or is something else.
     """
-    try:
+    with told(f"{path} is not JSON", _MEASURE, ValueError), told(f"cannot read {path}"):
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FourminError(f"cannot read {path}", error.strerror or str(error)) from None
-    except ValueError as error:
-        raise FourminError(f"{path} is not JSON", str(error), _MEASURE) from None
     try:
         tuning = Tuning(
             entries=tuple(str(entry) for entry in content["tuning"]),

@@ -108,7 +108,13 @@ def _entries(folder: Path, below: str, faults: list[Fault]) -> Iterator[os.DirEn
 
 
 def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | str:
-    """The bytes of a regular file, or a fault's kind as a string.
+    """The bytes of a regular file, or a fault's kind as a string, as `read_beginning` reads it."""
+    data = read_beginning(path, max_bytes + 1)
+    return "too-large" if len(data) > max_bytes and isinstance(data, bytes) else data
+
+
+def read_beginning(path: Path, size: int) -> bytes | str:
+    """At most `size` bytes of a regular file, or a fault's kind as a string.
 
     Never follows a link at `path` itself, and never waits for a pipe or a device.
     """
@@ -123,11 +129,10 @@ def read_bytes(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes | str:
         return "special"
     with open(descriptor, "rb") as file:
         try:
-            data = file.read(max_bytes + 1)
+            return file.read(size)
         except OSError as error:
             raise_if_ours(error)
             return "unreadable"
-    return "too-large" if len(data) > max_bytes else data
 
 
 def with_unix_line_ends(data: bytes) -> bytes:

@@ -152,9 +152,7 @@ def earlier_campaign_unnamed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
 
 def _landed_before(earlier: CampaignView, later: CampaignView) -> bool:
     """Whether git knows that `earlier` was on the base branch before the plan of `later`."""
-    seeds = later.history.seeds
-    alone = seeds is not None and seeds.data.get("registration") == "self"
-    if earlier.landed is None or alone:
+    if earlier.landed is None or later.history.self_registered:
         return False
     return later.landed is None or earlier.landed.order < later.landed.order
 

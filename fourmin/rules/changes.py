@@ -65,8 +65,7 @@ def self_registered(change: ChangeView) -> Iterator[Problem]:
         `fourmin register`, and merge that, before the next campaign.
     """
     for path, campaign in change.campaigns.items():
-        seeds = campaign.history.seeds
-        alone = seeds is not None and seeds.data.get("registration") == "self"
+        alone = campaign.history.self_registered
         counts = campaign.plan is not None and not campaign.plan.practice
         if alone and counts and change.repository.read(f"{path}/campaign.json") is None:
             yield Problem(campaign.where("campaign.json"), "registered by itself alone")

@@ -11,7 +11,6 @@ from fourmin.ledger.history import RunHistory
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
-from fourmin.log.records import Record
 from fourmin.results.plan import Plan
 from fourmin.rules.compare import MOST_DIFFERENCES, differences, same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
@@ -289,11 +288,12 @@ def known_events(run: RunView, log: EventLog) -> Iterator[Problem]:
         log.
     """
     for record in log.records:
+        namespace = keys.FOURMIN_NAMESPACE if record.key in keys.FOURMIN_KEYS else ""
         if record.key not in KNOWN:
             yield Problem(run.log_path, f"unknown event {short(record.key)}", record.line)
         elif record.event_type != _event_type(record.key):
             yield Problem(run.log_path, f"{record.key} is of type {record.event_type}", record.line)
-        elif record.namespace != _namespace(record):
+        elif record.namespace != namespace:
             yield Problem(
                 run.log_path,
                 f"{record.key} in the namespace {short(record.namespace)}",
@@ -305,10 +305,6 @@ def _event_type(key: str) -> str:
     if key.endswith("_start"):
         return keys.INTERVAL_START
     return keys.INTERVAL_END if key.endswith("_stop") else keys.POINT_IN_TIME
-
-
-def _namespace(record: Record) -> str:
-    return keys.FOURMIN_NAMESPACE if record.key in keys.FOURMIN_KEYS else ""
 
 
 @rule("LOG007", "log-types", ERROR, RUN)

@@ -10,6 +10,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,15 +23,12 @@ _VECTOR_FLAGS = ("amx_tile", "asimd", "avx", "avx2", "avx512f", "sme", "sve")
 def processor() -> dict[str, Any]:
     """CPU model, number of sockets and of logical CPUs that this process may use."""
     model, sockets = platform.machine(), set()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("model name", "Model"):
-                model = value.strip()
-            elif name.strip() == "physical id":
-                sockets.add(value.strip())
-    except OSError:
-        pass
+    for line in _text_of("/proc/cpuinfo").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model"):
+            model = value.strip()
+        elif name.strip() == "physical id":
+            sockets.add(value.strip())
     return {
         "model": model,
         "architecture": platform.machine(),
@@ -41,26 +39,36 @@ def processor() -> dict[str, Any]:
 
 def memory_gib() -> int | None:
     """Main memory in GiB, rounded, so that what a kernel reserves makes no other system."""
+    total = memory_of("MemTotal")
+    return None if total is None else round(total)
+
+
+def memory_of(name: str) -> float | None:
+    """A number of /proc/meminfo in GiB; None where it is not told."""
+    text = _text_of("/proc/meminfo")
+    found = re.search(rf"^{name}:\s+(\d+) kB", text, re.M)
+    return int(found[1]) / 2**20 if found else None
+
+
+def _text_of(path: str) -> str:
+    """A file of the kernel, empty where it cannot be read."""
     try:
-        match = re.search(r"^MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.M)
+        return Path(path).read_text()
     except OSError:
-        return None
-    return round(int(match.group(1)) / 2**20) if match else None
+        return ""
 
 
 def network_types() -> list[str]:
     """Kinds of network links that are up and their rate, such as `ethernet 100 Gbit/s`."""
     kinds = set()
     for device in sorted(Path("/sys/class/net").glob("*")):
-        try:
+        with suppress(OSError, ValueError):
             if not (device / "device").exists() or (device / "operstate").read_text() != "up\n":
                 continue
             infiniband = (device / "type").read_text().strip() == "32"
             kind = "infiniband" if infiniband else "ethernet"
             megabits = int((device / "speed").read_text())
             kinds.add(f"{kind} {megabits / 1000:g} Gbit/s" if megabits > 0 else kind)
-        except (OSError, ValueError):
-            continue
     return sorted(kinds)
 
 
@@ -146,20 +154,14 @@ def limits() -> dict[str, Any]:
 def _processor_max_mhz() -> int | None:
     found = []
     for path in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq"):
-        try:
+        with suppress(OSError, ValueError):
             found.append(int(path.read_text()) // 1000)
-        except (OSError, ValueError):
-            continue
     return max(found, default=None)
 
 
 def _processor_flags(known: Iterable[str] = _VECTOR_FLAGS) -> list[str]:
     """Those of `known` that the kernel lists."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return []
-    listed = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.M)
+    listed = re.search(r"^(?:flags|Features)\s*:(.*)$", _text_of("/proc/cpuinfo"), re.M)
     words = set(listed.group(1).split()) if listed else set()
     return [flag for flag in known if flag in words]
 

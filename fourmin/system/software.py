@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -40,10 +41,8 @@ def dali_cuda() -> str | None:
 def _installed(name: str) -> tuple[str, str | None]:
     """The wheel that a part came in, and its version."""
     for distribution in _DISTRIBUTIONS[name]:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             return distribution, metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
     return "", None
 
 

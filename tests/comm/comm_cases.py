@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import random
 import threading
 import time
@@ -242,6 +243,18 @@ def backward(model: nn.Module, samples: slice, divide_by: int = 1) -> None:
     (nn.functional.cross_entropy(model(images), labels) / divide_by).backward()
 
 
+def layout_digest(reducer: GradientReducer) -> str:
+    """SHA-256 of what the buckets hold and how; it must be the same on all ranks."""
+    text = repr(
+        [
+            (number, bucket.sent.dtype, slot.name, slot.offset, slot.view.shape, slot.view.stride())
+            for number, bucket in enumerate(reducer.buckets)
+            for slot in bucket.slots
+        ]
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def gradients(model: nn.Module) -> dict[str, list[float]]:
     return {
         name: p.grad.contiguous().reshape(-1).tolist()  # type: ignore[union-attr]
@@ -285,7 +298,7 @@ def mean_gradient(
         "gradients": gradients(model),
         "digests": digests,
         "exposed": exposed,
-        "layout": reducer.layout_digest(),
+        "layout": layout_digest(reducer),
         "buckets": len(reducer.buckets),
         "collectives": reducer.counters.collectives,
         "bytes": reducer.counters.bytes,

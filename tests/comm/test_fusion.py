@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from comm_cases import IdentityAllReduce, backward, gradients, make_model
+from comm_cases import IdentityAllReduce, backward, gradients, layout_digest, make_model
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -121,13 +121,13 @@ def test_frozen_parameters_are_left_out(reducer_for: MakeReducer) -> None:
 
 def test_layout_digest_depends_on_threshold_strides_and_dtype(reducer_for: MakeReducer) -> None:
     digests = [
-        reducer_for(make_model(), 0).layout_digest(),
-        reducer_for(make_model(), 1 << 20).layout_digest(),
-        reducer_for(make_model().to(memory_format=torch.contiguous_format), 0).layout_digest(),
-        reducer_for(make_model(), 0, bucket_dtype=torch.float16).layout_digest(),
+        layout_digest(reducer_for(make_model(), 0)),
+        layout_digest(reducer_for(make_model(), 1 << 20)),
+        layout_digest(reducer_for(make_model().to(memory_format=torch.contiguous_format), 0)),
+        layout_digest(reducer_for(make_model(), 0, bucket_dtype=torch.float16)),
     ]
     assert len(set(digests)) == 4
-    assert digests[0] == reducer_for(make_model(), 0).layout_digest()
+    assert digests[0] == layout_digest(reducer_for(make_model(), 0))
 
 
 def named(*tensors: Tensor) -> list[tuple[str, nn.Parameter]]:

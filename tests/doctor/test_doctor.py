@@ -178,11 +178,11 @@ def test_gpus_in_use_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_little_memory_and_little_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_available_gib", lambda: 1.5)
+    monkeypatch.setattr(machine, "memory_of", lambda _: 1.5)
     check = only(machine.memory(2))
     assert check.status == WARNING
     assert "--procs-per-node 1" in check.next_step
-    monkeypatch.setattr(machine, "_available_gib", lambda: 8.0)
+    monkeypatch.setattr(machine, "memory_of", lambda _: 8.0)
     monkeypatch.setattr(machine, "usable_gpus", lambda: 2)
     usage = namedtuple("usage", "free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(64 << 20))

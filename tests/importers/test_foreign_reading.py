@@ -214,7 +214,7 @@ def test_v05_said_success_in_several_ways(stop: str, status: str, tmp_path: Path
 def test_v06_named_the_sample_counts_otherwise(tmp_path: Path) -> None:
     (tmp_path / "x.log").write_text(text_of("v0.6", mlperf_records("v0.6")))
     timeline = mlperf.load_run(tmp_path / "x.log", "x.log").timeline
-    assert (timeline.train_samples, timeline.eval_samples) == (1_281_167, 50_000)
+    assert (timeline.value("train_samples"), timeline.value("eval_samples")) == (1_281_167, 50_000)
 
 
 def test_links_and_pipes_are_not_opened(tmp_path: Path) -> None:

@@ -273,7 +273,7 @@ def check(log: EventLog) -> None:
         json.dumps([record.value, record.metadata], allow_nan=False, ensure_ascii=False).encode()
         assert record.time_ms is None or 0 <= record.time_ms < 2**53
     timeline = Timeline.from_log(log)
-    _ = timeline.time_to_train_ms, timeline.status, timeline.submission, timeline.seeds
+    _ = timeline.time_to_train_ms, timeline.status, timeline.seeds
     _ = timeline.clock_samples
     timeline.first_reaching(0.5)
 

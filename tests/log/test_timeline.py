@@ -40,7 +40,7 @@ def test_an_empty_log() -> None:
     assert empty.count("seed") == 0
     assert empty.seeds == ()
     assert empty.first_reaching(0) is None
-    assert empty.submission == {}
+    assert empty.value("submission_org") is None
 
 
 def test_times_and_repeats_stay_visible() -> None:
@@ -163,8 +163,8 @@ def test_hyperparameters_and_conflicts() -> None:
         "opt_name": ("lars", "sgd"), "gradient_accumulation_steps": (1, True),
     }  # fmt: skip
     assert run.global_batch_size == 4096
-    assert run.train_samples == 1281167
-    assert run.eval_samples is None
+    assert run.value("train_samples") == 1281167
+    assert run.value("eval_samples") is None
     assert run.seeds == (3, 4)
 
 
@@ -181,5 +181,5 @@ def test_clocks() -> None:
 
 def test_submission() -> None:
     run = timeline((1, "submission_org", "A"), (1, "submission_org", "B"))
-    assert run.submission == {"submission_org": "A"}
+    assert run.value("submission_org") == "A"
     assert run.values("submission_org") == ("A", "B")

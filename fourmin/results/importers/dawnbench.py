@@ -13,11 +13,16 @@ from pathlib import Path
 
 from fourmin.base.canonical import JSON
 from fourmin.log import keys
-from fourmin.log.reader import EventLog, LogProblem
+from fourmin.log.reader import EventLog, LogProblem, without_records
 from fourmin.log.records import MLLOG, Record
-from fourmin.results.folder import FAULTS, read_bytes
-from fourmin.results.importers.files import head, read_json
-from fourmin.results.importers.model import DAWNBENCH, TOP5_TARGET, ForeignRun, ForeignSet
+from fourmin.results.importers.files import head, read_somebodys
+from fourmin.results.importers.model import (
+    DAWNBENCH,
+    TOP5_TARGET,
+    ForeignRun,
+    ForeignSet,
+    read_object,
+)
 
 COLUMNS = ("epoch", "hours", "top1Accuracy", "top5Accuracy")
 BENCHMARK = "imagenet-top5"
@@ -51,19 +56,12 @@ def load_entry(file: Path, path: str) -> ForeignSet:
     found = ForeignSet(DAWNBENCH, path, BENCHMARK, described=True)
     if os.path.lexists(f"{stem}.json"):
         found.description_path = f"{shown}.json"
-        value, fault = read_json(Path(f"{stem}.json"), found.description_path)
-        if fault is not None:
-            found.odd.append((found.description_path, fault))
-        if isinstance(value, dict):
-            found.description = value
-            found.submitter = _text(value.get("author"))
-            found.system = _text(value.get("hardware"))
-    data = read_bytes(table, MAX_TSV_BYTES)
-    if isinstance(data, str):
-        problem = LogProblem("unreadable", 1, FAULTS.get(data, data))
-        log = EventLog((), (problem,), {problem.kind: 1}, 0, False)
-    else:
-        log = read_table(data)
+        file = Path(f"{stem}.json")
+        found.description = read_object(found, file, found.description_path)
+        if found.description is not None:
+            found.submitter = _text(found.description.get("author"))
+            found.system = _text(found.description.get("hardware"))
+    log = read_somebodys(table, MAX_TSV_BYTES, read_table)
     found.runs = (ForeignRun(DAWNBENCH, f"{shown}.tsv", log),)
     return found
 
@@ -81,7 +79,7 @@ def read_table(data: bytes) -> EventLog:
     }
     if places["hours"] is None or places["top5Accuracy"] is None:
         problem = LogProblem("no-records", 1, "no columns `hours` and `top5Accuracy`")
-        return EventLog((), (problem,), {problem.kind: 1}, len(data), False)
+        return without_records(problem, len(data))
     records = [_record(1, keys.RUN_START, None, 0.0, {})]
     reached, last_ms, last_line = False, 0.0, 1
     for number, line in enumerate(lines[1 : MOST_ROWS + 1], 2):

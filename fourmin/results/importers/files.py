@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
+from collections.abc import Callable
 from pathlib import Path
 
 from fourmin.base.canonical import JSON
-from fourmin.base.mishaps import raise_if_ours
-from fourmin.results.folder import FAULTS, MAX_JSON_BYTES, JsonFile, read_bytes
+from fourmin.log.reader import EventLog, LogProblem, without_records
+from fourmin.results.folder import FAULTS, MAX_JSON_BYTES, JsonFile, read_beginning, read_bytes
 
 
 def head(path: Path, size: int) -> bytes:
     """The first `size` bytes of a regular file; empty for everything else."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        raise_if_ours(error)
-        return b""
-    try:
-        return os.read(descriptor, size) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
+    found = read_beginning(path, size)
+    return b"" if isinstance(found, str) else found
+
+
+def read_somebodys(path: Path, most: int, read: Callable[[bytes], EventLog]) -> EventLog:
+    """What `read` makes of a file of at most so many bytes, or a log that says what is wrong."""
+    data = read_bytes(path, most)
+    if isinstance(data, str):
+        return without_records(LogProblem("unreadable", 1, FAULTS.get(data, data)))
+    return read(data)
 
 
 def read_json(path: Path, shown: str) -> tuple[JSON, str | None]:

@@ -11,14 +11,15 @@ import os
 import re
 from pathlib import Path
 
-from fourmin.log.reader import EventLog, LogProblem, read_log
-from fourmin.results.folder import FAULTS, read_bytes
-from fourmin.results.importers.files import head, read_json
+from fourmin.log.reader import read_log
+from fourmin.results.folder import MAX_FILE_BYTES
+from fourmin.results.importers.files import head, read_somebodys
 from fourmin.results.importers.model import (
     MLPERF,
     MLPERF_BENCHMARK,
     ForeignRun,
     ForeignSet,
+    read_object,
 )
 from fourmin.results.importers.rounds import Round, round_of_path
 
@@ -72,7 +73,7 @@ def load_run(file: Path, path: str, of_round: Round | None = None) -> ForeignRun
     """One log; whatever is wrong with it is among its problems."""
     if of_round is None:
         of_round = round_of_path(_place(file).parts[:-1])
-    return ForeignRun(MLPERF, path, _log(file), of_round)
+    return ForeignRun(MLPERF, path, read_somebodys(file, MAX_FILE_BYTES, read_log), of_round)
 
 
 def load_set(folder: Path, path: str, names: list[str]) -> ForeignSet:
@@ -106,25 +107,13 @@ def load_set(folder: Path, path: str, names: list[str]) -> ForeignSet:
     return found
 
 
-def _log(file: Path) -> EventLog:
-    data = read_bytes(file)
-    if isinstance(data, str):
-        problem = LogProblem("unreadable", 1, FAULTS.get(data, data))
-        return EventLog((), (problem,), {problem.kind: 1}, 0, False)
-    return read_log(data)
-
-
 def _read_description(found: ForeignSet, folder: Path) -> None:
     found.described = True
     file = _place(folder).parents[2] / "systems" / f"{found.system}.json"
     if not os.path.lexists(file):
         return
     found.description_path = f"systems/{found.system}.json"
-    value, fault = read_json(file, found.description_path)
-    if fault is not None:
-        found.odd.append((found.description_path, fault))
-    if isinstance(value, dict):
-        found.description = value
+    found.description = read_object(found, file, found.description_path)
 
 
 def _read_scaling(found: ForeignSet, folder: Path, path: str) -> None:
@@ -132,11 +121,9 @@ def _read_scaling(found: ForeignSet, folder: Path, path: str) -> None:
     if not os.path.lexists(file):
         return
     found.scaling_path = os.path.join(path, "scaling.json")
-    value, fault = read_json(file, found.scaling_path)
-    if fault is not None:
-        found.odd.append((found.scaling_path, fault))
-    if isinstance(value, dict):
-        found.scaling_factor = value.get("scaling_factor")
+    found.scaling_factor = (read_object(found, file, found.scaling_path) or {}).get(
+        "scaling_factor"
+    )
 
 
 def _natural(name: str) -> tuple[tuple[int, int | str], ...]:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from fourmin.base.canonical import JSON
 from fourmin.base.text import how_many
@@ -15,6 +16,7 @@ from fourmin.log import keys
 from fourmin.log.intervals import Interval
 from fourmin.log.reader import EventLog
 from fourmin.log.timeline import Evaluation, Timeline
+from fourmin.results.importers.files import read_json
 from fourmin.results.importers.rounds import Round, round_of_log
 from fourmin.results.rcp import Convergence, mean_epochs, references
 from fourmin.results.run_result import ABORTED, CONVERGED, NOT_CONVERGED, RunFacts
@@ -270,6 +272,14 @@ class ForeignSet:
             if each:
                 return each * nodes if nodes else None
         return None
+
+
+def read_object(found: ForeignSet, file: Path, shown: str) -> dict[str, JSON] | None:
+    """The JSON object in a file beside a set, called `shown`; what is wrong with it is `odd`."""
+    value, fault = read_json(file, shown)
+    if fault is not None:
+        found.odd.append((shown, fault))
+    return value if isinstance(value, dict) else None
 
 
 def _sum(intervals: Iterable[Interval]) -> tuple[float, float]:

@@ -9,7 +9,7 @@ their own, later rounds are told apart by the date on which the run started.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
 
@@ -52,33 +52,12 @@ class Round:
         return (day.timestamp() + 86_400) * 1000
 
 
+_V0_7 = Round("v0.7", "2020-10-31", init_minutes=(20, 240), accumulation_key=False, seed_key=False)
+_V0_6 = replace(_V0_7, name="v0.6", last_day="2019-12-31", setup_keys=False, limits=False)
 ROUNDS = (
-    Round(
-        "v0.5",
-        "2018-12-31",
-        quality_target=0.749,
-        init_minutes=None,
-        setup_keys=False,
-        accumulation_key=False,
-        seed_key=False,
-        limits=False,
-    ),
-    Round(
-        "v0.6",
-        "2019-12-31",
-        init_minutes=(20, 240),
-        setup_keys=False,
-        accumulation_key=False,
-        seed_key=False,
-        limits=False,
-    ),
-    Round(
-        "v0.7",
-        "2020-10-31",
-        init_minutes=(20, 240),
-        accumulation_key=False,
-        seed_key=False,
-    ),
+    replace(_V0_6, name="v0.5", last_day="2018-12-31", quality_target=0.749, init_minutes=None),
+    _V0_6,
+    _V0_7,
     Round("v1.0", "2021-06-30", init_minutes=(20, 240), references="1.0", tensors=True),
     Round("v1.1", "2021-12-31", init_minutes=(20, 240), references="1.1", tensors=True),
     Round("v2.0", "2022-06-30", references="2.0", tensors=True),

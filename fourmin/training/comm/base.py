@@ -16,7 +16,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from fourmin.base.errors import NOT_CONVERGED, FourminError, list_names
+from fourmin.base.errors import NOT_CONVERGED, FourminError, unknown
 from fourmin.recipe.allreduces import ALL_REDUCES, NAMES, Table, taken
 from fourmin.recipe.calls import PIPELINE_BYTES, Stage
 from fourmin.recipe.topology import Topology
@@ -132,9 +132,7 @@ def build_all_reduce(
 def build_with_options(name: str, topology: Topology, options: AllReduceOptions) -> AllReduce:
     """Make the algorithm called ``name``; options are checked already. See build_all_reduce."""
     if name not in ALL_REDUCES:
-        raise FourminError(
-            f"unknown all-reduce algorithm {name!r}", next_step=f"known: {list_names(NAMES)}"
-        )
+        raise unknown(f"unknown all-reduce algorithm {name!r}", name, NAMES)
     entry = ALL_REDUCES[name]
     if entry.table:
         table = entry.table(options)

@@ -6,7 +6,6 @@ happens to be ready would give other sums in every run, and other buckets on eve
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -177,22 +176,6 @@ class GradientReducer:
             bucket_bytes=sizes,
             bucket_algorithms=tuple(self._algorithm(size).name for size in sizes),
         )
-
-    def layout_digest(self) -> str:
-        """Hex SHA-256 of what the buckets hold and how; it must be the same on all ranks."""
-        text = repr(
-            [
-                (
-                    str(bucket.sent.dtype),
-                    [
-                        (slot.name, slot.offset, tuple(slot.view.shape), slot.view.stride())
-                        for slot in bucket.slots
-                    ],
-                )
-                for bucket in self._buckets
-            ]
-        )
-        return hashlib.sha256(text.encode()).hexdigest()
 
     def clear(self) -> None:
         """Forget all gradients; the next backward pass makes them anew.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -75,11 +76,9 @@ def destroy() -> None:
     """Leave the process group, if there is one; says nothing if peers are gone already."""
     if not dist.is_initialized():
         return
-    try:
+    # The run has ended or failed before this; what a dying peer adds would only hide it.
+    with suppress(RuntimeError):
         dist.destroy_process_group()
-    except RuntimeError:
-        # The run has ended or failed before this; what a dying peer adds would only hide it.
-        pass
 
 
 def _from_environment() -> tuple[int, int, int, int]:

@@ -6,8 +6,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import unknown
 from fourmin.base.installation import install
+from fourmin.base.mishaps import told
 
 if TYPE_CHECKING:
     import torch
@@ -29,16 +30,10 @@ def build_loader(name: str, **settings: Any) -> Loader:
     Raises FourminError for an unknown name, a missing package or bad settings.
     """
     if name not in LOADERS:
-        raise FourminError(f"unknown loader {name!r}", next_step=f"known: {list_names([*LOADERS])}")
+        raise unknown(f"unknown loader {name!r}", name, LOADERS)
     module, class_name = LOADERS[name]
-    try:
+    with told(f"the loader {name} cannot run here", install("train"), ModuleNotFoundError):
         loader: Loader = getattr(import_module(module), class_name)(**settings)
-    except ModuleNotFoundError as error:
-        raise FourminError(
-            f"the loader {name} cannot run here",
-            f"the package {error.name} is missing",
-            install("train"),
-        ) from error
     return loader
 
 

@@ -6,6 +6,7 @@ import io
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -176,13 +177,11 @@ class WholeImages:
         return batch.work, batch.samples
 
     def _drain(self, waiting: deque[_Decoding]) -> None:
-        try:
+        # It has failed, or gave all before it did; the error that says so is on its way.
+        with suppress(RuntimeError, StopIteration):
             for batch in waiting:
                 if batch.missing:
                     self._pipeline.outputs()
-        except (RuntimeError, StopIteration):
-            # It has failed, or gave all before it did; the error that says so is on its way.
-            return
 
 
 class _Decoding:

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, unknown
 
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
@@ -59,10 +59,7 @@ class CutPlan:
 def check_settings(augmentation: str, image_size: int, eval_resize: int) -> None:
     """Raise FourminError for an unknown augmentation or sizes that cannot be."""
     if augmentation not in RANDOMS:
-        raise FourminError(
-            f"unknown augmentation {augmentation!r}",
-            next_step=f"known: {list_names(tuple(RANDOMS))}",
-        )
+        raise unknown(f"unknown augmentation {augmentation!r}", augmentation, RANDOMS)
     if not 0 < image_size <= eval_resize:
         raise FourminError(
             f"image_size {image_size} and eval_resize {eval_resize} do not go together",

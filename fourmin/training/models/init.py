@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, unknown
 from fourmin.training.models.resnet import ResidualBlock
 
 Doubles = npt.NDArray[np.float64]
@@ -169,9 +169,7 @@ def initialize(model: nn.Module, seed: int, scheme: str, zero_last_gamma: bool) 
     parameters of a kind that no scheme covers.
     """
     if scheme not in SCHEMES:
-        raise FourminError(
-            f"unknown initialization {scheme!r}", next_step=f"known: {list_names(SCHEMES)}"
-        )
+        raise unknown(f"unknown initialization {scheme!r}", scheme, SCHEMES)
     if not 0 <= seed < 1 << 64:
         raise FourminError(f"seed {seed} is out of range", "a seed is an unsigned 64-bit integer")
     zeroed = {
