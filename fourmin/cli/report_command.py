@@ -27,7 +27,7 @@ def report(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="A chart alone (svg, png, html): time (default), scaling, accuracy or exposed.",
+            help="Alone (svg, png, html): time (default), chips, scaling, accuracy or exposed.",
         ),
     ] = None,
     pair: Annotated[

@@ -115,6 +115,7 @@ COLUMNS = (
     Column("time", lambda r: wording.time(r, r.minutes), {**_RIGHT, **_UNBROKEN}, "time to train",
            wording.as_run, lambda r: r.compared_minutes,
            on_page=lambda r: wording.time(r, r.compared_minutes)),
+    Column("", wording.chip_minutes, {}, "chip-minutes", sort=lambda r: r.chip_minutes),
     Column("", lambda r: f"{len(_converged(r))} of {len(r.runs)}" if r.verified else "reported",
            {}, "runs converged", _spread, lambda r: len(_converged(r)) if r.verified else None),
     _figure("CV", "cv", ".1%", wide=True),

@@ -179,6 +179,11 @@ class Result:
         return self.minutes if self.scaled_minutes is None else self.scaled_minutes
 
     @property
+    def chip_minutes(self) -> float | None:
+        """The time that is compared, times chips; None where either is not known."""
+        return (self.chips and self.compared_minutes and self.chips * self.compared_minutes) or None
+
+    @property
     def factor(self) -> float:
         """What a time of a run is multiplied by to be compared."""
         if not self.minutes or self.scaled_minutes is None:
@@ -369,9 +374,7 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """A report's content: the results that count, sorted; failed campaigns; those that are not
-    closed yet; practice.
-    """
+    """A report's content: results that count, sorted; failed, pending and practice campaigns."""
 
     ruleset: str
     results: tuple[Result, ...]

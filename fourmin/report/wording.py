@@ -36,6 +36,12 @@ def accuracy(result: Result, share: float | None) -> str:
     return number(share, ".4f" if result.verified else "g")
 
 
+def chip_minutes(result: Result) -> str:
+    """Time times chips, with no more digits than the time can bear."""
+    value = result.chip_minutes
+    return number(value, ",.0f" if value is None or value >= 100 else ".3g")
+
+
 def scaled(result: Result) -> str:
     """The time that results are ranked by, or that there was nothing to scale it by."""
     if result.minutes is None or result.scaled:

@@ -6,7 +6,9 @@ playwright, these tests skip.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 import os
 import shutil
 import tarfile
@@ -377,6 +379,56 @@ def test_filter_and_sort_are_kept_in_the_address(browser: Any, own: str) -> None
         assert visit.troubles == []
 
 
+def test_a_reader_chooses_by_chip_software_division_and_evidence(browser: Any, own: str) -> None:
+    with Visit(browser, own) as visit:
+        tab = visit.tab
+        asked = {
+            "chip": "ACME A1000",
+            "software": "torch 2.13.0",
+            "division": "reported",
+            "evidence": "self-registered",
+        }
+        for name, choice in asked.items():
+            tab.locator(f"#filter select[name={name}]").select_option(choice)
+            rows = tab.locator("#overview tbody tr:visible")
+            ids = rows.evaluate_all("rows => rows.map(row => row.dataset.result)")
+            facets = tab.evaluate(
+                """([ids, name]) => {
+                    const data = JSON.parse(document.getElementById("data").textContent)
+                    return ids.map(id => data.results[id].facets[name])
+                }""",
+                [ids, name],
+            )
+            assert facets
+            assert all(choice in words for words in facets)
+            tab.get_by_role("button", name="Clear").click()
+            assert eventually(lambda: "=" in tab.url, False)
+        tab.locator("#filter select[name=software]").select_option("torch 2.13.0")
+        assert set(visit.names()) == {"2xA1000"}
+        tab.get_by_role("button", name="Clear").click()
+        # Rows that have no place in a chart stay when its own rows are filtered away.
+        tab.locator("select[name=status]").select_option("invalid")
+        shown = tab.locator("#overview tbody tr:visible").count()
+        assert shown == tab.locator("#overview tbody tr[data-status='invalid']").count()
+        assert visit.troubles == []
+
+
+def test_what_is_shown_is_written_as_csv(browser: Any, own: str) -> None:
+    with Visit(browser, own) as visit:
+        visit.tab.get_by_role("searchbox").fill("jia")
+        with visit.tab.expect_download() as waited:
+            visit.tab.get_by_role("button", name="CSV of these").click()
+        text = Path(waited.value.path()).read_bytes().decode()
+        lines = list(csv.DictReader(text.splitlines()))
+        assert [line["system"] for line in lines] == visit.names()
+        assert {line["submitter"] for line in lines} == {"Jia et al. 2018"}
+        assert sorted(float(line["minutes to train"]) for line in lines) == [4.0, 6.6, 8.7]
+        assert {int(line["chips"]) for line in lines} == {1024, 2048}
+        assert text.endswith("\r\n")
+        assert visit.requests[1:] == [] or visit.requests[1].startswith("blob:")
+        assert visit.troubles == []
+
+
 def test_a_result_opens_with_all_of_it_and_leads_back(browser: Any, own: str) -> None:
     with Visit(browser, own) as visit:
         tab = visit.tab
@@ -464,6 +516,11 @@ def test_hostile_names_are_text_also_in_charts_and_their_tips(
         tip.wait_for(state="visible")
         assert VISIBLE[:30] in tip.inner_text()
         assert visit.names() == [VISIBLE]
+        with tab.expect_download() as waited:
+            tab.get_by_role("button", name="CSV of these").click()
+        text = Path(waited.value.path()).read_bytes().decode()
+        (line,) = csv.DictReader(io.StringIO(text))
+        assert line["system"] == line["submitter"] == VISIBLE
         tab.locator("#overview tbody a").click()
         assert tab.locator("#result h1").inner_text() == f"{VISIBLE}, {VISIBLE}"[:400]
         visit.drawn("#result .canvas")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,45 @@ def test_every_quantity_but_accuracy_is_on_a_linear_axis_from_zero(theme: Any) -
         for channel in drawn:
             assert channel["scale"].get("type", "linear") == "linear"
             assert channel["scale"]["zero"] is (channel["field"] != "accuracy")
+
+
+@pytest.mark.parametrize("theme", [PAPER, PAGE], ids=["paper", "page"])
+def test_the_axes_of_time_against_chips_say_that_they_are_logarithmic(theme: Any) -> None:
+    encodings = list(every(specs.chips_chart(theme, 500, "minutes"), "encoding"))
+    axes = [axis for encoding in encodings for name, axis in encoding.items() if name in ("x", "y")]
+    assert len(axes) == 3
+    for axis in axes:
+        assert axis["scale"]["type"] == "log"
+        assert axis["axis"]["title"].endswith("(log scale)")
+
+
+def test_the_line_is_the_best_time_with_no_more_chips(own: Result) -> None:
+    def sized(chips: int, minutes: float) -> Result:
+        name = f"{chips}-{minutes}"
+        return dataclasses.replace(
+            own, chips=chips, minutes=minutes, scaled_minutes=None, path=name, identity=name,
+            group=name,
+        )  # fmt: skip
+
+    some = [sized(1, 8.0), sized(1, 9.0), sized(2, 16.0), sized(4, 2.0)]
+    doubtful = dataclasses.replace(sized(1, 0.5), verdict=judged(own, "x", "note").verdict)
+    svg = files.svg(compare("1.0", [*some, doubtful]), "chips")
+    dots = drawn_dots(svg, PAPER.mark)
+    assert len(dots) == len(some)
+    (line,) = [
+        path.get("d", "") for path in ElementTree.fromstring(svg).iter(f"{SVG}path")
+        if path.get("stroke") == PAPER.mean
+    ]  # fmt: skip
+    points = [tuple(map(float, pair.split(","))) for pair in re.findall(r"[\d.]+,[\d.]+", line)]
+    at = {(x, y) for x, y in dots}
+    by_chips = sorted({x for x, _ in at})
+    best_of_one = max(y for x, y in at if x == by_chips[0])  # lower on the picture is faster
+    best_of_four = next(y for x, y in at if x == by_chips[2])
+    assert points[0] == pytest.approx((by_chips[0], best_of_one), abs=0.1)
+    assert points[-1] == pytest.approx((by_chips[2], best_of_four), abs=0.1)
+    assert len({round(y, 1) for _, y in points}) == 2  # two chips are slower than one: no step
+    # Both axes are logarithmic: 1, 2 and 4 chips, and 8 and 2 minutes, as 16 and 4.
+    assert by_chips[1] - by_chips[0] == pytest.approx(by_chips[2] - by_chips[1], abs=0.1)
 
 
 def drawn_dots(svg: bytes, colour: str) -> list[tuple[float, float]]:
@@ -256,7 +296,7 @@ def test_a_file_is_the_same_every_time_and_holds_no_script(
                                                 "clipPath", "tspan", "title")}  # fmt: skip
     assert b"\x1b" not in first
     assert "\u202e" not in first.decode()
-    if chart != "scaling":
+    if chart not in ("scaling", "chips"):  # a dot of the second has no name
         assert "&lt;script" in first.decode()
 
 

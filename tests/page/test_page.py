@@ -374,6 +374,17 @@ def test_exposed_communication_of_different_benchmarks_is_never_on_one_axis(
     assert [len(figure["rows"]) for figure in exposed] == [1, 1]
 
 
+def test_chip_minutes_are_time_times_chips(page: Page, comparison: Comparison) -> None:
+    for result in comparison.results:
+        if result.minutes is None or result.chips is None:
+            assert result.chip_minutes is None
+        else:
+            assert result.chip_minutes == (result.compared_minutes or 0) * result.chips
+    shown = [cell for _, rows in page.tables for row in rows if rows for cell in row]
+    assert "chip-minutes" in shown
+    assert "4,096" in shown  # Jia et al.: 4 minutes of 1,024 chips
+
+
 def test_a_page_of_nothing_says_so() -> None:
     text = load_renderer("html")(compare("1.0", []))
     assert "No benchmark result" in text

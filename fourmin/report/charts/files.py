@@ -97,6 +97,16 @@ def _time(results: Sequence[Result]) -> list[Spec]:
     return panels
 
 
+def _chips(results: Sequence[Result]) -> list[Spec]:
+    panels = []
+    for heading, shown in tables(results):
+        unit = rows.unit_of(result.compared_minutes for result in shown)
+        drawn = rows.chips_rows(shown, rows.labels(shown), unit)
+        if len({row["chips"] for row in drawn}) > 1:
+            panels.append(_panel(heading, specs.chips_chart(PAPER, WIDTH, unit), drawn))
+    return panels
+
+
 def _exposed(results: Sequence[Result]) -> list[Spec]:
     panels = []
     for heading, group in tables(results):
@@ -136,6 +146,11 @@ _CHARTS: dict[str, tuple[str, Callable[[Sequence[Result]], list[Spec]], str]] = 
         "mean of all runs with its 95% interval",
         _time,
         "no run reached its target",
+    ),
+    "chips": (
+        "Time against chips: a dot a result, the line the best time with no more chips",
+        _chips,
+        "no two results that may be compared have different numbers of chips",
     ),
     "scaling": (
         "Throughput against chips",

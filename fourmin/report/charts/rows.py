@@ -108,6 +108,23 @@ def time_rows(
     return rows
 
 
+def chips_rows(results: Sequence[Result], names: Sequence[str], unit: str) -> list[Row]:
+    """One row a result that has a time and a number of chips: both have logarithmic axes."""
+    return [
+        {
+            "label": name,
+            "order": order,
+            "chips": result.chips,
+            "chip": _name(result.chip),
+            "value": _time(result.compared_minutes, unit),
+            "chip_minutes": _rounded(result.chip_minutes),
+            **_hollow(result),
+        }
+        for order, (result, name) in enumerate(zip(results, names, strict=True))
+        if (result.chips or 0) > 0 and (result.compared_minutes or 0) > 0
+    ]
+
+
 def accuracy_rows(result: Result, unit: str) -> list[Row]:
     """One row an evaluation, and the target as long as the longest run.
 

@@ -74,6 +74,41 @@ def time_chart(theme: Theme, width: Width, unit: str) -> Spec:
     }
 
 
+def chips_chart(theme: Theme, width: Width, unit: str) -> Spec:
+    """Time against chips, a dot a result, both on logarithmic axes, which say so; a line for the
+    best time with no more chips, of results that nothing speaks against.
+    """
+    best = [{"op": "min", "field": "value", "as": "best"}]
+    lower = [{"op": "min", "field": "best", "as": "best"}]
+    return {
+        **_whole(theme, width),
+        "height": 280,
+        "encoding": {"x": _logarithmic("chips", "chips", ",d", base=2)},
+        "layer": [
+            {
+                "transform": [
+                    {"filter": "!isValid(datum.doubt)"},
+                    {"aggregate": best, "groupby": ["chips"]},
+                    {"window": lower, "sort": [{"field": "chips"}], "frame": [None, 0]},
+                ],
+                "mark": {"type": "line", "interpolate": "step-after", "color": theme.mean},
+                "encoding": {"y": _logarithmic("best", f"time to train in {unit}")},
+            },
+            {
+                "mark": _dot(),
+                "encoding": {
+                    "y": _logarithmic("value", f"time to train in {unit}"),
+                    **_filled(theme),
+                    "tooltip": _tooltip(
+                        result="label", chips="chips", chip="chip",
+                        **{unit: "value", "chip-minutes": "chip_minutes", "checked": "doubt"},
+                    ),
+                },
+            },
+        ],
+    }  # fmt: skip
+
+
 def accuracy_chart(theme: Theme, width: Width, unit: str) -> Spec:
     """Accuracy against time: a line a run, a point an evaluation, the target dashed.
 
@@ -266,6 +301,21 @@ def _zero_based(field: str, title: str) -> Spec:
         "type": "quantitative",
         "scale": {"zero": True, "type": "linear", "nice": True},
         "axis": {"title": title, "tickCount": MOST_TICKS, "labelOverlap": True},
+    }
+
+
+def _logarithmic(field: str, title: str, form: str = ",~g", base: int = 10) -> Spec:
+    """An axis that says that it is logarithmic; layers that share it need the same title."""
+    return {
+        "field": field,
+        "type": "quantitative",
+        "scale": {"type": "log", "base": base, "nice": False, "padding": 12},
+        "axis": {
+            "title": f"{title} (log scale)",
+            "format": form,
+            "tickCount": 5,
+            "labelOverlap": True,
+        },
     }
 
 

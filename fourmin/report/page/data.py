@@ -42,14 +42,14 @@ def page_data(view: Overview) -> dict[str, Any]:
         | {"exposed": specs.exposed_chart(PAGE, specs.CONTAINER, by_run=True)},
         "figures": [_figure(figure) for figure in _figures(view)],
         "runs": RUNS,
+        "choices": list(view.facets),
         "results": {line.anchor: _section(line) for line in view.lines},
     }
 
 
 def _figures(view: Overview) -> Iterator[Figure]:
     for table in (*view.tables, *view.others):
-        if table.figure is not None:
-            yield table.figure
+        yield from table.figures
     yield from view.figures
 
 
@@ -79,6 +79,7 @@ def _section(line: Line) -> dict[str, Any]:
     return {
         "title": line.label,
         "table": title(result),
+        "facets": line.facets,
         "key": _key(result),
         "facts": _facts(result),
         "runs": [_run(result, *run) for run in enumerate(result.runs, start=1)],

@@ -16,6 +16,7 @@ from fourmin.report.model import Comparison, Result
 from fourmin.report.wording import FAILED, NONE, PENDING, PRACTICE, tables
 from fourmin.rules.verdict import FAILS_HERE, INVALID, UNCHECKED
 
+LONGEST_CHOICE = 60
 FACET_WIDTH = 250
 """Pixels of one panel of the scaling chart."""
 
@@ -39,9 +40,22 @@ class Line:
     cells: tuple[Cell, ...]
 
     @property
-    def round(self) -> str:
-        """The round or ruleset version with its source, which a reader may choose."""
-        return printable(f"{self.result.source} {self.result.round}".strip())
+    def facets(self) -> dict[str, list[str]]:
+        """What a reader may choose it by."""
+        result, software = self.result, self.result.software
+        torch = f"torch {software['torch']}" if "torch" in software else ""
+        found = {
+            "round": [f"{result.source} {result.round}".strip()],
+            "division": [result.division],
+            "chip": [result.chip],
+            "software": [str(software.get("framework", torch))],
+            # Counts are of one result: nobody would choose by them.
+            "evidence": [word for word in result.evidence if not any(map(str.isdigit, word))],
+        }
+        return {
+            name: [printable(word, LONGEST_CHOICE) for word in words if word]
+            for name, words in found.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class Table:
     name: str
     title: str
     lines: tuple[Line, ...]
-    figure: Figure | None = None
+    figures: tuple[Figure, ...] = ()
 
     @property
     def columns(self) -> list[int]:
@@ -87,9 +101,13 @@ class Overview:
     """Every result that has a section, each once."""
 
     @property
-    def rounds(self) -> list[str]:
-        """Rounds and ruleset versions that a reader may choose from."""
-        return sorted({line.round for line in self.lines})
+    def facets(self) -> dict[str, list[str]]:
+        """What a reader may choose from, where there is a choice."""
+        found: dict[str, set[str]] = {}
+        for line in self.lines:
+            for name, words in line.facets.items():
+                found.setdefault(name, set()).update(words)
+        return {name: sorted(words) for name, words in found.items() if len(words) > 1}
 
 
 def overview(comparison: Comparison) -> Overview:
@@ -177,7 +195,26 @@ def _anchors(comparison: Comparison) -> Iterator[str]:
 
 
 def _table(name: str, title: str, lines: Sequence[Line]) -> Table:
-    return Table(name, title, tuple(lines), _times(name, lines))
+    figures = (_chips(name, lines), _times(name, lines))
+    return Table(name, title, tuple(lines), tuple(one for one in figures if one is not None))
+
+
+def _chips(table: str, lines: Sequence[Line]) -> Figure | None:
+    shown = [line for line in lines if not line.result.apart]
+    unit = rows.unit_of(line.result.compared_minutes for line in shown)
+    drawn = {line.anchor: rows.chips_rows([line.result], [line.label], unit) for line in shown}
+    if len({row["chips"] for found in drawn.values() for row in found}) < 2:
+        return None
+    return Figure(
+        name=f"chips-{table}",
+        heading="Time against chips",
+        caption="Time against chips, both axes logarithmic. A dot is a result, the line the best "
+        "time with no more chips; dots are hollow, and no best, where a check fails or could not "
+        "be made.",
+        spec=specs.chips_chart(PAGE, specs.CONTAINER, unit),
+        most=5000,
+        by_result={anchor: found for anchor, found in drawn.items() if found},
+    )
 
 
 def _times(table: str, lines: Sequence[Line]) -> Figure | None:

@@ -11,14 +11,14 @@ const AXIS = 82;
 const MARGIN = 8;
 const figures = new Map(DATA.figures.map((figure) => [figure.name, { ...figure, all: false }]));
 
-function wanted(row) {
-  const values = new FormData(form);
+function wanted(row, values) {
+  const { facets } = DATA.results[row.dataset.result];
   const text = (values.get("text") ?? "").trim().toLowerCase();
   const least = values.get("least");
   const most = values.get("most");
   return (
     text.split(/\s+/).every((word) => words.get(row).includes(word)) &&
-    (!values.get("round") || row.dataset.round === values.get("round")) &&
+    DATA.choices.every((name) => !values.get(name) || facets[name].includes(values.get(name))) &&
     (!least || (row.dataset.chips && Number(row.dataset.chips) >= Number(least))) &&
     (!most || (row.dataset.chips && Number(row.dataset.chips) <= Number(most))) &&
     (!values.get("status") || values.get("status").split(" ").includes(row.dataset.status))
@@ -27,8 +27,9 @@ function wanted(row) {
 
 function filter() {
   shown.clear();
+  const values = new FormData(form);
   for (const row of allRows) {
-    row.hidden = !wanted(row);
+    row.hidden = !wanted(row, values);
     if (!row.hidden) shown.add(row.dataset.result);
   }
   for (const group of groups) {
@@ -70,6 +71,40 @@ function recall() {
     if (head) sortTable(group.querySelector("table"), heads, head, way);
   }
 }
+
+// Every row that is shown, in its order, numbers in full precision, as RFC 4180 asks.
+function csv() {
+  const lines = [];
+  const names = new Set(["table", "result", "system", "submitter"]);
+  for (const group of groups.filter((one) => !one.hidden)) {
+    for (const row of group.querySelectorAll("tbody tr:not([hidden])")) {
+      const [system, submitter] = row.cells[0].childNodes;
+      const line = { table: group.querySelector("h2").textContent, result: row.dataset.result, system: system.textContent, submitter: submitter.textContent };
+      for (const cell of [...row.cells].slice(1)) {
+        const text = cell.firstChild.textContent;
+        // The numbers of times are minutes, whatever unit they are shown in.
+        const name = cell.dataset.name === "time to train" ? "minutes to train" : cell.dataset.name;
+        line[name] = /^\d/.test(text) && cell.dataset.sort ? cell.dataset.sort : text;
+        names.add(name);
+      }
+      lines.push(line);
+    }
+  }
+  const cell = (text = "-") => {
+    if (text === "-") return "";
+    // Text that a spreadsheet takes as text.
+    const safe = /^[=+\-@\uff1d\uff0b\uff0d\uff20]./.test(text) ? `'${text}` : text;
+    return /[",\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  const rows = [[...names], ...lines.map((line) => [...names].map((name) => line[name]))];
+  return rows.map((row) => `${row.map((text) => cell(text)).join(",")}\r\n`).join("");
+}
+
+document.getElementById("csv").addEventListener("click", () => {
+  const address = URL.createObjectURL(new Blob([csv()], { type: "text/csv" }));
+  make("a", { download: "results.csv", href: address }).click();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+});
 
 function keyOf(row, column, numeric) {
   const key = row.cells[column].dataset.sort;
@@ -159,7 +194,9 @@ function drawFigures() {
   for (const element of charts) {
     const figure = figures.get(element.dataset.figure);
     const results = Object.keys(figure.rows);
-    element.closest(".group").hidden = !results.some((result) => shown.has(result));
+    const group = element.closest(".group");
+    // A table whose rows have no place in its chart stays.
+    (group.querySelector("tbody") ? element : group).hidden = !results.some((result) => shown.has(result));
     whenNear(element, () => drawFigure(element, figure));
   }
 }
