@@ -1,11 +1,7 @@
-"""What holds for every test: where its helpers are, when its turn is, and what coverage follows.
+"""What holds for every test: where its helpers are, and when its turn is.
 
-All of it follows from the tests themselves, so that a new file or folder needs no word elsewhere:
-
-- Tests that start whole runs (with the helpers of `processes`) come first, since they are the
-  longest: beside them the other workers of pytest-xdist do all the rest.
-- A test whose module imports torch or the training wing, or that is marked `untraced`, is not
-  traced: coverage is of the part that never imports torch, and tracing takes time.
+Tests that start whole runs (with the helpers of `processes`) come first, since they are the
+longest: beside them the other workers of pytest-xdist do all the rest.
 """
 
 from __future__ import annotations
@@ -62,37 +58,11 @@ def _own_signals() -> Iterator[None]:
 
 
 @cache
-def _imports(path: Path) -> set[str]:
-    """What a file imports, wherever the import stands."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_bytes())):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            found.add(node.module or "")
-    return found
-
-
-def _takes(item: pytest.Item, *modules: str) -> bool:
-    """Whether the item's file imports one of these modules, or one below them."""
-    starts = tuple(f"{name}." for name in modules)
-    return any(name in modules or name.startswith(starts) for name in _imports(item.path))
+def _starts_runs(path: Path) -> bool:
+    """Whether a file takes the helpers of `processes`."""
+    found = ast.walk(ast.parse(path.read_bytes()))
+    return any(isinstance(one, ast.ImportFrom) and one.module == "processes" for one in found)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not _takes(item, "processes"))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Stops the tracer, where there is one, while a test runs that is not traced."""
-    coverage = sys.modules.get("coverage")
-    tracer = None if coverage is None else coverage.Coverage.current()
-    untraced = item.get_closest_marker("untraced") or _takes(item, "torch", "fourmin.training")
-    if tracer is None or not untraced:
-        return (yield)
-    tracer.stop()
-    try:
-        return (yield)
-    finally:
-        tracer.start()
+    items.sort(key=lambda item: not _starts_runs(item.path))
