@@ -181,7 +181,7 @@ class Result:
     @property
     def chip_minutes(self) -> float | None:
         """The time that is compared, times chips; None where either is not known."""
-        return (self.chips and self.compared_minutes and self.chips * self.compared_minutes) or None
+        return self.chips * self.compared_minutes if self.chips and self.compared_minutes else None
 
     @property
     def factor(self) -> float:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from html import escape
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from fourmin.base.errors import FourminError
 from fourmin.base.installation import install
@@ -43,7 +43,8 @@ def html(comparison: Comparison, chart: str) -> bytes:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'">\n'
-        f"<title>{escape(_CHARTS[chart][0].partition(':')[0])}</title>\n</head>\n<body>\n{drawn}</body>\n</html>\n"
+        f"<title>{escape(_CHARTS[chart].heading)}</title>\n</head>\n"
+        f"<body>\n{drawn}</body>\n</html>\n"
     ).encode()
 
 
@@ -60,8 +61,7 @@ def specification(comparison: Comparison, chart: str) -> Spec:
     Practice has panels of its own, which say so. Raises FourminError where nothing has what the
     chart shows.
     """
-    reading, make, nothing = _CHARTS[chart]
-    heading, _, marks = reading.partition(": ")
+    heading, marks, make, nothing = _CHARTS[chart]
     told = f"Ruleset {comparison.ruleset}. No invalid result is drawn."
     panels = make(rows.may_be_drawn(comparison.results))
     for panel in make(rows.may_be_drawn(comparison.practice)):
@@ -71,7 +71,8 @@ def specification(comparison: Comparison, chart: str) -> Spec:
         if make([*comparison.results, *comparison.practice]):
             nothing = "only invalid results have it, and those are never drawn"
         raise FourminError(f"nothing to draw in the chart {chart}", nothing)
-    described = f"{reading}. " + " ".join(str(panel["title"]["text"]) + "." for panel in panels)
+    described = [": ".join(filter(None, [heading, marks]))]
+    described += [str(panel["title"]["text"]) for panel in panels]
     return {
         "$schema": specs.SCHEMA,
         "config": config(PAPER),
@@ -80,7 +81,7 @@ def specification(comparison: Comparison, chart: str) -> Spec:
             "subtitle": [*filter(None, [marks]), told, *_READING],
             "fontSize": 16,
         },
-        "description": described,
+        "description": " ".join(f"{text}." for text in described),
         "vconcat": panels,
         "spacing": 28,
         "resolve": {"scale": {"color": "independent"}},
@@ -140,30 +141,45 @@ def _accuracy(results: Sequence[Result]) -> list[Spec]:
     return panels
 
 
-_CHARTS: dict[str, tuple[str, Callable[[Sequence[Result]], list[Spec]], str]] = {
-    "time": (
-        "Time to train: a dot a run, a tall tick the benchmark result, a short one the geometric "
-        "mean of all runs with its 95% interval",
+class _Chart(NamedTuple):
+    """A chart: what its marks are, how its panels are made, and why there may be none."""
+
+    heading: str
+    marks: str
+    make: Callable[[Sequence[Result]], list[Spec]]
+    nothing: str
+
+
+_CHARTS = {
+    "time": _Chart(
+        "Time to train",
+        "a dot a run, a tall tick the benchmark result, a short one the geometric mean of all "
+        "runs with its 95% interval",
         _time,
         "no run reached its target",
     ),
-    "chips": (
-        "Time against chips: a dot a result, the line the best time with no more chips",
+    "chips": _Chart(
+        "Time against chips",
+        "a dot a result, the line the best time with no more chips",
         _chips,
         "no two results that may be compared have different numbers of chips",
     ),
-    "scaling": (
+    "scaling": _Chart(
         "Throughput against chips",
+        "",
         _scaling,
         "no result has a smaller one of the same submitter and chip to scale from",
     ),
-    "accuracy": (
-        "Accuracy against time: a line a run, a point an evaluation, the target dashed",
+    "accuracy": _Chart(
+        "Accuracy against time",
+        "a line a run, a point an evaluation, the target dashed; evaluations with more than "
+        "three times its error are not drawn",
         _accuracy,
         "no run has an evaluation",
     ),
-    "exposed": (
-        "Exposed communication: a dot a run at its median step, a line to the 95th percentile",
+    "exposed": _Chart(
+        "Exposed communication",
+        "a dot a run at its median step, a line to the 95th percentile",
         _exposed,
         "no result says what communication cost; MLPerf's and DAWNBench's never do",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from itertools import groupby
 
@@ -39,7 +40,7 @@ class Line:
     label: str
     cells: tuple[Cell, ...]
 
-    @property
+    @cached_property
     def facets(self) -> dict[str, list[str]]:
         """What a reader may choose it by."""
         result, software = self.result, self.result.software
@@ -63,11 +64,12 @@ class Figure:
     """A chart of the overview: its specification, and the rows that belong to each result."""
 
     name: str
-    heading: str
     caption: str
     spec: specs.Spec
     most: int
     by_result: dict[str, list[rows.Row]]
+    heading: str = ""
+    """Of a figure with a section of its own."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Overview:
     lines: tuple[Line, ...] = field(default=())
     """Every result that has a section, each once."""
 
-    @property
+    @cached_property
     def facets(self) -> dict[str, list[str]]:
         """What a reader may choose from, where there is a choice."""
         found: dict[str, set[str]] = {}
@@ -207,7 +209,6 @@ def _chips(table: str, lines: Sequence[Line]) -> Figure | None:
         return None
     return Figure(
         name=f"chips-{table}",
-        heading="Time against chips",
         caption="Time against chips, both axes logarithmic. A dot is a result, the line the best "
         "time with no more chips; dots are hollow, and no best, where a check fails or could not "
         "be made.",
@@ -230,7 +231,6 @@ def _times(table: str, lines: Sequence[Line]) -> Figure | None:
         return None
     return Figure(
         name=f"times-{table}",
-        heading="Time to train",
         caption="Time to train, scaled by the reference point where there is one. A dot is a run, "
         "the tall tick the benchmark result (the mean without the fastest and the slowest run), "
         "the short one the geometric mean of all runs, the line its 95% interval. Dots are hollow "
