@@ -8,7 +8,6 @@ from itertools import groupby
 from fourmin.base.values import number
 from fourmin.log import keys
 from fourmin.log.records import Record
-from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.results.importers.model import MLPERF, ForeignRun
 from fourmin.results.importers.tensors import TENSORS
 from fourmin.rules.compare import short
@@ -43,7 +42,16 @@ NOTICED_STEP_MS = 1000
 _ONCE = (keys.INIT_STOP, keys.RUN_START, keys.RUN_STOP)
 _SETUP = (*keys.SUBMISSION_KEYS, keys.CACHE_CLEAR, keys.INIT_START, *_ONCE)
 _SAMPLES = (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES)
-_LARS = tuple(OPTIMIZERS["lars"].logged)
+_LARS = (
+    keys.LARS_OPT_BASE_LEARNING_RATE,
+    keys.LARS_OPT_END_LEARNING_RATE,
+    keys.LARS_OPT_LEARNING_RATE_DECAY_POLY_POWER,
+    keys.LARS_OPT_LEARNING_RATE_DECAY_STEPS,
+    keys.LARS_EPSILON,
+    keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS,
+    keys.LARS_OPT_MOMENTUM,
+    keys.LARS_OPT_WEIGHT_DECAY,
+)
 _SGD = (
     keys.SGD_OPT_BASE_LEARNING_RATE,
     keys.SGD_OPT_END_LEARNING_RATE,
