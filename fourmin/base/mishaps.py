@@ -76,7 +76,10 @@ def told(what: str, next_step: str = "", kind: Kinds = OSError) -> Iterator[None
     try:
         yield
     except kind as error:
-        why = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            why = f"the package {error.name.partition('.')[0]} is missing"
+        else:
+            why = getattr(error, "strerror", None) or str(error)
         raise FourminError(what, why, next_step) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import importlib
 import io
 import json
 import os
@@ -22,7 +23,7 @@ from typer.testing import CliRunner
 from fourmin.base.errors import FourminError, Interrupted
 from fourmin.base.files import require_writable, require_writable_file, write_output
 from fourmin.base.kinds import kind_of
-from fourmin.base.mishaps import explained, raise_if_ours
+from fourmin.base.mishaps import explained, raise_if_ours, told
 from fourmin.base.processes import Scratch
 from fourmin.base.text import command
 from fourmin.cli.main import app
@@ -210,6 +211,14 @@ def test_an_image_that_is_none_is_told_without_an_object_of_this_process() -> No
     with pytest.raises(UnidentifiedImageError, match="BytesIO") as caught:
         Image.open(io.BytesIO(b"no image"))
     assert decode_fault(caught.value) == "is neither a JPEG nor a PNG by content"
+
+
+def test_a_package_that_is_missing_is_named() -> None:
+    with (
+        pytest.raises(FourminError, match="the package absent_altogether is missing"),
+        told("cannot be made here", "install it", ImportError),
+    ):
+        importlib.import_module("absent_altogether.part")
 
 
 def test_commands_are_quoted() -> None:
