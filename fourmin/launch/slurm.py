@@ -61,12 +61,11 @@ class SlurmLauncher:
     def __init__(self, surroundings: Surroundings) -> None:
         self._site = surroundings.site
         self._timeouts, self._say = surroundings.timeouts, surroundings.say
-        self._options = self._timeouts.options()
         self._left_out: frozenset[str] = frozenset()
 
     def describe(self, configuration: Configuration) -> str:
         """The srun line of every run; the port is chosen at its start."""
-        srun = [*srun_command(configuration, self._site, ["BATCH-NODE"], "PORT"), *self._options]
+        srun = self._srun(configuration, ["BATCH-NODE"], "PORT")
         return f"{shlex.join(srun)}\n{describe_agents(configuration)}"
 
     def survey(self, nodes: int) -> Survey | None:
@@ -121,12 +120,10 @@ class SlurmLauncher:
     def _gather(self, configuration: Configuration, names: tuple[str, ...], scratch: Path) -> _Step:
         """Start a process on each of these nodes, and wait for all of them."""
         hub = Hub(len(names), names, timeouts=self._timeouts, say=self._say)
-        addresses, port = network.reachable_names(), str(hub.port)
-        srun = srun_command(configuration, self._site, addresses, port, names)
         output = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - it lives with the step
         try:
             process = subprocess.Popen(
-                [*srun, *self._options],
+                self._srun(configuration, network.reachable_names(), str(hub.port), names),
                 env={**os.environ, TOKEN_VARIABLE: hub.token},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -144,6 +141,16 @@ class SlurmLauncher:
             step.give_up()
             raise
         return step
+
+    def _srun(
+        self,
+        configuration: Configuration,
+        addresses: Sequence[str],
+        port: str,
+        names: Sequence[str] = (),
+    ) -> list[str]:
+        command = srun_command(configuration, self._site, addresses, port, names)
+        return [*command, *self._timeouts.options()]
 
 
 @dataclass(frozen=True)

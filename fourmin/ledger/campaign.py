@@ -327,8 +327,17 @@ class Campaign:
         append_line(self.folder / LEDGER_FILE, line)
         if signature:
             self._write_signature(signature)
-        entry = chain.Entry(last.line + 1, number, kind, now, last.sha256, dict(data), digest)
-        self.entries.append(entry)
+        self.entries.append(
+            chain.Entry(
+                line=last.line + 1,
+                index=number,
+                kind=kind,
+                time_ms=now,
+                previous=last.sha256,
+                data=dict(data),
+                sha256=digest,
+            )
+        )
 
 
 def _assignment(beacon: str, registration: str, digest: str, plan: Plan) -> dict[str, Any]:

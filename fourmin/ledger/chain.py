@@ -180,5 +180,12 @@ def _any(
         problems.append(
             ChainProblem("chain", number, f"index {record['index']} stands in place {number - 1}")
         )
-    said = {name: record[name] for name in ("index", "kind", "time_ms", "previous", "data")}
-    return Entry(line=number, sha256=digest, **said)
+    return Entry(
+        line=number,
+        index=record["index"],
+        kind=record["kind"],
+        time_ms=record["time_ms"],
+        previous=record["previous"],
+        data=record["data"],
+        sha256=digest,
+    )

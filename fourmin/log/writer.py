@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
+from fourmin.base.canonical import MAX_INTEGER
 from fourmin.base.errors import FourminError
 from fourmin.base.files import sync_folder
 from fourmin.log.keys import (
@@ -32,7 +33,6 @@ MAX_VALUE_DEPTH = 32
 TOGETHER_NS = 1_000_000
 MOST_READINGS = 5
 """How long reading both clocks may take, and how often it is tried."""
-LARGEST_INTEGER = 2**53 - 1
 """Largest magnitude of an integer that every JSON reader gives back unchanged."""
 
 _KEY = re.compile(r"[A-Za-z0-9_]{1,100}")
@@ -207,7 +207,7 @@ def _check(value: object, depth: int) -> None:
     if isinstance(value, str):
         value.encode("utf-8")  # UnicodeEncodeError, a ValueError, for a lone surrogate
     elif isinstance(value, int):
-        if abs(value) > LARGEST_INTEGER:
+        if abs(value) > MAX_INTEGER:
             raise ValueError("an integer beyond 2^53 - 1")
     elif isinstance(value, float):
         if not math.isfinite(value):

@@ -15,10 +15,9 @@ import typing
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+from fourmin.base.canonical import MAX_INTEGER
 from fourmin.base.errors import FourminError, unknown
 
-MOST_EXACT = 2**53
-"""Beyond it JSON's numbers are no longer exact integers (RFC 8259, section 6)."""
 AUTO = "auto"
 """What a preset or an option says where the machine or a cost model decides."""
 
@@ -132,7 +131,7 @@ def _as_type(declared: Any, value: Any) -> Any:
     if declared is float:
         return float(value) if number else None
     if declared is int:
-        exact = number and abs(value) <= MOST_EXACT and value == int(value)
+        exact = number and abs(value) <= MAX_INTEGER and value == int(value)
         return int(value) if exact else None
     if declared is bool or declared is str:
         return value if isinstance(value, declared) else None
