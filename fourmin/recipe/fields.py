@@ -90,7 +90,10 @@ class Field:
         result: Any = _as_type(declared, value)
         if result is None:
             wanted = getattr(declared, "__name__", str(declared))
-            raise FourminError(f"{self.name}={value!r} is not of type {wanted}")
+            far = declared is int and type(value) is int
+            raise FourminError(
+                f"{self.name}={value!r} is {'out of range' if far else f'not of type {wanted}'}"
+            )
         return result
 
     def check(self, value: Any) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 
-from fourmin.base.errors import FourminError, list_names
+from fourmin.base.errors import FourminError, list_names, unknown
 from fourmin.report.model import Comparison
 from fourmin.report.side_by_side import SideBySide
 
@@ -60,7 +60,7 @@ def load_chart_renderer(name: str, chart: str) -> ChartRenderer:
             next_step=f"with --chart, take --format {list_names(known)}",
         )
     if chart not in files.CHARTS:
-        raise FourminError(f"no chart {chart!r}", next_step=f"known: {list_names(files.CHARTS)}")
+        raise unknown(f"no chart {chart!r}", chart, files.CHARTS)
     files.vl_convert()
     return partial(getattr(files, name), chart=chart)
 
@@ -79,6 +79,5 @@ def load_pair_renderer(name: str) -> PairRenderer:
 
 def _module(name: str) -> ModuleType:
     if name not in _RENDERERS:
-        known = list_names((*_RENDERERS, *CHART_FORMATS))
-        raise FourminError(f"no report format {name!r}", next_step=f"known: {known}")
+        raise unknown(f"no report format {name!r}", name, (*_RENDERERS, *CHART_FORMATS))
     return importlib.import_module(_RENDERERS[name])
