@@ -120,8 +120,9 @@ def event_order(run: RunView, log: EventLog) -> Iterator[Problem]:
     What it checks
         init_start, the setup keys, init_stop, run_start; staging_start and staging_stop where the
         images were copied to the node; then for each epoch from 1 epoch_start, epoch_stop,
-        tracked_stats and, where it is evaluated, weights_digest, eval_start, eval_accuracy,
-        eval_stop of the same epoch; run_stop; and after an abort nothing but its run_stop. A
+        tracked_stats and, where it is evaluated, eval_start, weights_digest (or first this),
+        eval_accuracy, eval_stop of the same epoch; run_stop; and after an abort nothing but its
+        run_stop. A
         run_restart, anywhere between run_start and run_stop, is followed by the epoch after the
         one it names.
     Why it is bad
@@ -177,13 +178,14 @@ def _epochs(run: RunView) -> Iterator[Problem]:
         keys.EPOCH_START: (None, keys.TRACKED_STATS, keys.EVAL_STOP, keys.RUN_RESTART),
         keys.EPOCH_STOP: (keys.EPOCH_START,),
         keys.TRACKED_STATS: (keys.EPOCH_STOP,),
-        keys.WEIGHTS_DIGEST: (keys.TRACKED_STATS,),
-        keys.EVAL_START: (keys.WEIGHTS_DIGEST,),
-        keys.EVAL_ACCURACY: (keys.EVAL_START,),
+        keys.WEIGHTS_DIGEST: (keys.TRACKED_STATS, keys.EVAL_START),
+        keys.EVAL_START: (keys.TRACKED_STATS, keys.WEIGHTS_DIGEST),
+        keys.EVAL_ACCURACY: (keys.EVAL_START, keys.WEIGHTS_DIGEST),
         keys.EVAL_STOP: (keys.EVAL_ACCURACY,),
         keys.RUN_STOP: (None, keys.TRACKED_STATS, keys.EVAL_STOP),
     }
     before: str | None = None
+    missing: set[str] = set()
     epoch = 0
     points = {restart.line: restart.epoch for restart in run.restarts}
     for record in run.body:
@@ -191,7 +193,16 @@ def _epochs(run: RunView) -> Iterator[Problem]:
             before, epoch = keys.RUN_RESTART, points[record.line] or 0
         if record.key not in follow:
             continue
-        if before not in follow[record.key]:
+        follows = before in follow[record.key]
+        if record.key == keys.TRACKED_STATS:
+            # In any order, each once: weights are hashed before the evaluation, or beside it.
+            missing = {keys.WEIGHTS_DIGEST, keys.EVAL_START}
+        elif record.key == keys.EVAL_ACCURACY:
+            follows = follows and not missing
+        elif record.key in (keys.WEIGHTS_DIGEST, keys.EVAL_START):
+            follows = follows and record.key in missing
+            missing.discard(record.key)
+        if not follows:
             yield Problem(
                 run.log_path, f"{record.key} after {before or keys.RUN_START}", record.line
             )

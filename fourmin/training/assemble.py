@@ -19,8 +19,9 @@ from fourmin.training.backends import keep_freed_memory
 from fourmin.training.comm.build import build_reducer
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.process_group import WorkerPlace
-from fourmin.training.data.order import OrderDigest
+from fourmin.training.data.order import OrderDigest, evaluation_share
 from fourmin.training.energy import RunEnergy
+from fourmin.training.evaluate import count, synthetic_batch
 from fourmin.training.fast.choose import Step, build_step, refuse_another_step
 from fourmin.training.heartbeat import Heartbeat
 from fourmin.training.models import build_model
@@ -78,6 +79,8 @@ def assemble(
     # On a CPU a warm-up buys time alone, and a replay is not timed.
     if not (job.replay and config.device == "cpu"):
         heartbeat.took(_warm_up(job, place, step))
+        if place.device.type == "cuda":
+            _warm_up_evaluation(job, place, model, precision)
         precision = _precision(job, place)
         if isinstance(step, EagerStep):
             optimizer, step = _optimizer_and_step(job, schedule, place, precision, model, reducer)
@@ -163,14 +166,23 @@ def _warm_up(job: Job, place: WorkerPlace, step: Step) -> float:
 
     Returns the seconds that a warm step took.
     """
-    config, device = job.configuration, place.device
-    shape = (config.local_batch_size, 3, config.image_size, config.image_size)
-    images = torch.zeros(shape, device=device).to(memory_format=torch.channels_last)
-    labels = torch.zeros(config.local_batch_size, dtype=torch.int64, device=device)
+    config = job.configuration
+    batch = synthetic_batch(config.local_batch_size, config.image_size, place.device)
     for _ in range(WARMUP_STEPS):
         began = time.perf_counter()
-        step([(images, labels)] * config.gradient_accumulation_steps)
+        step([batch] * config.gradient_accumulation_steps)
     return time.perf_counter() - began
+
+
+def _warm_up_evaluation(
+    job: Job, place: WorkerPlace, model: nn.Module, precision: Precision
+) -> None:
+    """The same for this rank's batches of an evaluation: cuDNN chooses by their size."""
+    config = job.configuration
+    share = evaluation_share(int(job.dataset["eval_samples"]), place.rank, place.world_size)
+    sizes = {min(config.local_batch_size, len(share)), len(share) % config.local_batch_size} - {0}
+    batches = [synthetic_batch(size, config.image_size, place.device) for size in sizes]
+    count(model, batches, precision)
 
 
 def _is_saved(job: Job, benchmark: Benchmark, steps_per_epoch: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,34 @@ class _Batch(Protocol):
     def labels(self) -> Tensor: ...
 
 
+class Synthetic(NamedTuple):
+    """A batch of no dataset: `images` (b, 3, size, size), `labels` (b,), int64."""
+
+    images: Tensor
+    labels: Tensor
+
+
+def synthetic_batch(size: int, image_size: int, device: torch.device) -> Synthetic:
+    """`size` black images in channels_last memory format, of class 0."""
+    shape = (size, 3, image_size, image_size)
+    images = torch.zeros(shape, device=device).to(memory_format=torch.channels_last)
+    return Synthetic(images, torch.zeros(size, dtype=torch.int64, device=device))
+
+
 @torch.no_grad()
+def count(model: nn.Module, batches: Iterable[_Batch], precision: Precision) -> Tensor:
+    """Top-1 hits and images of this rank's batches; (2,), int64, on the device."""
+    model.eval()
+    totals = torch.zeros(2, dtype=torch.int64, device=precision.device)
+    for batch in batches:
+        with precision.autocast():
+            logits = model(batch.images)
+        totals[0] += (logits.float().argmax(dim=1) == batch.labels).sum()
+        totals[1] += batch.labels.numel()
+    model.train()
+    return totals
+
+
 def evaluate(
     model: nn.Module, batches: Iterable[_Batch], precision: Precision, expected: int
 ) -> tuple[int, int]:
@@ -30,14 +57,7 @@ def evaluate(
     answer. Raises FourminError when the ranks together did not see `expected` images: accuracy
     over a padded or a partial set is not accuracy.
     """
-    model.eval()
-    totals = torch.zeros(2, dtype=torch.int64, device=precision.device)
-    for batch in batches:
-        with precision.autocast():
-            logits = model(batch.images)
-        totals[0] += (logits.float().argmax(dim=1) == batch.labels).sum()
-        totals[1] += batch.labels.numel()
-    model.train()
+    totals = count(model, batches, precision)
     if dist.is_initialized():
         dist.all_reduce(totals)
     correct, counted = totals.tolist()

@@ -60,8 +60,11 @@ def take_part(job: Job, control: ControlClient) -> None:
         if job.stage is not None:
             refuse_shared_stage(job, job.stage, place)
         run = _prepare(job, place, control)
+        loader = _loader(run)
         started_ns = _go_on(run) if job.restart else _start(run, control)
-        epochs = Epochs(run, _open_data(run))
+        if job.stage is not None:
+            loader.read_from(stage_dataset(job, run.manifest, job.stage, place, run.log))
+        epochs = Epochs(run, loader)
         reached = epochs.train()
         _close(run, epochs, reached, started_ns)
         epochs.close()
@@ -113,6 +116,24 @@ def _read_manifest(job: Job, place: WorkerPlace) -> Manifest:
     return manifest
 
 
+def _loader(run: Assembly) -> Loader:
+    """What will read the images, imported, built and warmed up without any of them."""
+    job, place = run.job, run.place
+    config, steps = job.configuration, job.configuration.max_epochs * run.schedule.steps_per_epoch
+    loader = open_data(
+        config,
+        manifest=run.manifest,
+        data_dir=job.data_dir,
+        seed=job.seed,
+        device=place.device,
+        rank=place.rank,
+        world_size=place.world_size,
+        steps=steps if config.max_steps is None else min(steps, config.max_steps),
+    )
+    loader.warm_up()
+    return loader
+
+
 def _start(run: Assembly, control: ControlClient) -> int:
     """Start the clock, with the command's consent; when this rank left the last barrier (ns)."""
     digest = weights_digest(run.model)
@@ -152,24 +173,6 @@ def _load_checkpoint(run: Assembly, epoch: int) -> None:
     unpack(shared(saved, like, run.place), run.model, run.optimizer, run.step)
     digest = tensor_digest(run.model.parameters())
     assert_same_on_all_ranks("the weights of the checkpoint", digest)
-
-
-def _open_data(run: Assembly) -> Loader:
-    job, place = run.job, run.place
-    data_dir = job.data_dir
-    if job.stage is not None:
-        data_dir = stage_dataset(job, run.manifest, job.stage, place, run.log)
-    config, steps = job.configuration, job.configuration.max_epochs * run.schedule.steps_per_epoch
-    return open_data(
-        config,
-        manifest=run.manifest,
-        data_dir=data_dir,
-        seed=job.seed,
-        device=place.device,
-        rank=place.rank,
-        world_size=place.world_size,
-        steps=steps if config.max_steps is None else min(steps, config.max_steps),
-    )
 
 
 # The clock stops first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -196,9 +197,33 @@ def test_reads_of_the_next_epoch_are_done_when_this_one_ends(folders, monkeypatc
 
 @pytest.mark.parametrize("name", LOADERS)
 def test_nothing_is_opened_before_a_batch_is_asked_for(name, folders, monkeypatch, tmp_path):
-    """A loader can be made where the images are not there."""
+    """A loader can be made, and warmed up, where the images are not there."""
     (tmp_path / MANIFEST_NAME).write_bytes((folders["tree"] / MANIFEST_NAME).read_bytes())
     with make(name, tmp_path, steps=EPOCH) as loader:
+        loader.warm_up()
         batches = loader.train_epoch(1)
         with pytest.raises(Exception, match="No such file"):
             next(batches)
+
+
+@pytest.mark.parametrize("layout", ["tree", "shards"])
+@pytest.mark.parametrize("cache", [0, 1])
+def test_a_warm_up_changes_no_batch(layout, cache, folders, single, tmp_path):
+    """Nor does reading from a copy that is made after it."""
+    copy = tmp_path / "copy"
+    with make("dali", folders[layout], decoded_cache=cache, steps=2 * EPOCH) as loader:
+        loader.warm_up()
+        shutil.copytree(folders[layout], copy)
+        loader.read_from(copy)
+        assert same(list(loader.train_epoch(1)), single["dali", 1])
+        assert same(list(loader.evaluate()), single["dali", "val"])
+        assert same(list(loader.train_epoch(2)), single["dali", 2])
+
+
+def test_a_warm_up_takes_the_sample_of_median_area(folders):
+    with make("dali", folders["tree"]) as loader:
+        work = loader.typical_batch("val")
+        areas = loader.columns["val"][1] * loader.columns["val"][2]
+        assert len(work.indices) == 8
+        assert len(set(work.indices)) == 1
+        assert areas[work.indices[0]] == sorted(areas)[len(areas) // 2]

@@ -194,12 +194,13 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
      "(epoch + 1) % self.eval_every == offset % self.eval_every",
      RULE + "[EVA001-an-evaluation-that-is-not-scheduled]"),
     # The life of a run.
-    ("data-opened-before-the-clock", "session", "training/session.py",
+    ("data-copied-before-the-clock", "session", "training/session.py",
      "        started_ns = _go_on(run) if job.restart else _start(run, control)\n"
-     "        epochs = Epochs(run, _open_data(run))",
-     "        loader = _open_data(run)\n"
-     "        started_ns = _go_on(run) if job.restart else _start(run, control)\n"
-     "        epochs = Epochs(run, loader)",
+     "        if job.stage is not None:\n"
+     "            loader.read_from(stage_dataset(job, run.manifest, job.stage, place, run.log))\n",
+     "        if job.stage is not None:\n"
+     "            loader.read_from(stage_dataset(job, run.manifest, job.stage, place, run.log))\n"
+     "        started_ns = _go_on(run) if job.restart else _start(run, control)\n",
      EPOCHS + "test_the_data_is_touched_only_when_the_clock_runs"),
     ("a-start-without-the-others", "session", "training/session.py",
      "        control.ask_to_start()\n    barrier(run.place)\n",

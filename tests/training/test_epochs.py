@@ -116,7 +116,7 @@ def run_of(told: Told, monkeypatch: pytest.MonkeyPatch, rank: int = 0, **changes
 TRAINED = ["epoch_start", "epoch_stop", "tracked_stats"]
 FIRST = ["epoch_start", "epoch_stop", "step_loss", "tracked_stats"]
 EVALUATED = [
-    "statistics averaged", "weights_digest", "eval_start", "the validation images", "evaluated",
+    "statistics averaged", "eval_start", "the validation images", "evaluated", "weights_digest",
     "eval_accuracy", "eval_stop",
 ]  # fmt: skip
 
@@ -218,7 +218,7 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
     told = Told([])
     place = SimpleNamespace(rank=0, world_size=1, device=torch.device("cpu"))
     run = SimpleNamespace(
-        place=place, log=told, model=None, job=None, order=OrderDigest(),
+        place=place, log=told, model=None, job=None, manifest=None, order=OrderDigest(),
         energy=SimpleNamespace(
             start=lambda: told.note("energy counted from here"),
             stop=lambda: told.note("and to here"), log=lambda *_: None,
@@ -228,6 +228,7 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
         checkpoints=SimpleNamespace(close=lambda: told.note("closed")),
     )  # fmt: skip
     told.sync = lambda: told.note("synced")  # type: ignore[attr-defined]
+    loader = SimpleNamespace(read_from=lambda folder: told.note(f"read from {folder}"))
     stubs = {
         "set_backends": lambda *_: None,
         "assert_known_sum": lambda: None,
@@ -243,7 +244,10 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
         "barrier": lambda _: told.note("barrier"),
         "numbers_of_ranks": lambda values, _: torch.zeros(1, 1).numpy(),
         "Heartbeat": lambda *_: None,
-        "_open_data": lambda _: told.note("data opened"),
+        "_loader": lambda _: told.note("loader built", loader),
+        "refuse_shared_stage": lambda *_: None,
+        "stage_dataset": lambda *_: told.note("images copied", Path("there")),
+        "remove_staged": lambda *_: told.note("copy removed"),
         "Epochs": lambda *_: SimpleNamespace(
             train=lambda: told.note("trained", True),
             exposed_seconds=[],
@@ -256,7 +260,7 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
     monkeypatch.setattr(session.process_group, "init_process_group", lambda *_: place)
     monkeypatch.setattr(session.process_group, "destroy", lambda: told.note("left"))
     job: Any = SimpleNamespace(
-        configuration=load_preset("digits"), ruleset="1.0", stage=None, restart=0,
+        configuration=load_preset("digits"), ruleset="1.0", stage=Path("stage"), restart=0,
         dataset={"train_samples": 1437}, events_log=None, imports_seconds=7.0,
     )  # fmt: skip
     timeouts: list[float] = []
@@ -264,11 +268,11 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
     control: Any = SimpleNamespace(ask_to_start=lambda: told.note("the command records the start"))
     session.take_part(job, control)
     assert told.order == [
-        "init_start", "manifest read", "assembled", "initial_weights_digest", "barrier",
-        "the command records the start", "barrier", "init_stop", "energy counted from here",
-        "run_start", "data opened", "trained", "run_stop", "the command hears",
-        "and to here", "data_order_digest", "synced", "closed",
-        "batches made ahead are thrown away", "left",
+        "init_start", "manifest read", "assembled", "loader built", "initial_weights_digest",
+        "barrier", "the command records the start", "barrier", "init_stop",
+        "energy counted from here", "run_start", "images copied", "read from there", "trained",
+        "run_stop", "the command hears", "and to here", "data_order_digest", "synced", "closed",
+        "batches made ahead are thrown away", "left", "copy removed",
     ]  # fmt: skip
     # Who imports may be late for longer than who trains.
     assert timeouts == [load_preset("digits").collective_timeout_seconds]

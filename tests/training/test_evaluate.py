@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from fourmin.base.errors import FourminError
+from fourmin.training import assemble
 from fourmin.training.evaluate import evaluate
 from fourmin.training.precision import Precision
 
@@ -59,3 +62,20 @@ def test_batch_statistics_are_not_touched_and_training_goes_on_afterwards() -> N
     evaluate(model, batches([1, 2], [1, 2], 1), Precision("fp32", "cpu"), 2)
     assert model.modes == [False, False]
     assert model.training
+
+
+def test_the_warm_up_takes_every_size_that_the_rank_will_see() -> None:
+    """23 images on 2 ranks in batches of 8: 8 and 3 on the first, 8 and 4 on the other."""
+    sizes: list[list[int]] = []
+    for rank in range(2):
+        seen: list[int] = []
+        oracle = Oracle()
+        oracle.register_forward_hook(lambda _, given, __, seen=seen: seen.append(len(given[0])))
+        job: Any = SimpleNamespace(
+            dataset={"eval_samples": 23},
+            configuration=SimpleNamespace(local_batch_size=8, image_size=4),
+        )
+        place: Any = SimpleNamespace(rank=rank, world_size=2, device=torch.device("cpu"))
+        assemble._warm_up_evaluation(job, place, oracle, Precision("fp32", "cpu"))
+        sizes.append(sorted(seen))
+    assert sizes == [[3, 8], [4, 8]]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from fourmin.training.data.dali_decoder import (
     WholeImages,
     check_sizes,
     decoder_options,
+    generated,
     named,
     reads_paths,
     stored,
@@ -52,6 +54,12 @@ class DaliLoader(Loader):
 
     def _open(self, split: str, work: Iterator[Work]) -> Stream:
         return self._pipes[split].over(work)
+
+    def warm_up(self) -> None:
+        """Cut generated images in both pipelines: decoders, kernels and buffers are there then."""
+        for split, pipe in self._pipes.items():
+            if len(self.manifest.split(split)):
+                pipe.warm_up(self.typical_batch(split))
 
     def close(self) -> None:
         super().close()
@@ -196,6 +204,21 @@ class _Pipe(Stream):
             geometry = (getattr(one.plan, name) for name in self._geometry)
             yield (samples, one.labels, one.indices, *geometry)
 
+    def warm_up(self, work: Work) -> None:
+        """Go over as many of `work` as DALI holds, with a generated image for its samples.
+
+        Raises RuntimeError where DALI fails.
+        """
+        at = work.indices[0]
+        shape = (work.split.heights[at], work.split.widths[at], 3)
+        pixels = np.zeros(shape, dtype=np.uint8)
+        pixels += (np.arange(shape[1]) % 256).astype(np.uint8)[:, None]
+        with generated(self._loader, pixels) as encoded:
+            samples = [pixels if self._whole else encoded] * len(work.indices)
+            self._feed = self._inputs(iter([(work, samples)] * PREFETCH))
+            self._run_out()
+        self._in_flight.clear()
+
     def begin(self) -> None:
         if self._begun:
             return
@@ -252,12 +275,15 @@ class _Pipe(Stream):
         return Batch(images, labels, indices)
 
     def _drain(self) -> None:
+        # Where the pipeline has failed, the error that says so is on its way already.
+        with suppress(RuntimeError, FourminError):
+            self._run_out()
+
+    def _run_out(self) -> None:
+        """Throw away all batches that come, until there are none."""
         try:
             while True:
                 self._pipeline.schedule_run()
                 self._pipeline.outputs()
         except StopIteration:
             self._pipeline.reset()
-        except (RuntimeError, FourminError):
-            # The pipeline has failed; the error that says so is on its way already.
-            return

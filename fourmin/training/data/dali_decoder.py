@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import os
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,18 @@ def stored(loader: Loader, split: Split, index: int) -> np.ndarray:
     if reads_paths(loader):
         return np.frombuffer(os.fsencode(loader.source.name_of(split, index)), dtype=np.uint8)
     return np.frombuffer(loader.read_file(split, index), dtype=np.uint8)
+
+
+@contextmanager
+def generated(loader: Loader, pixels: np.ndarray) -> Iterator[np.ndarray]:
+    """A JPEG of `pixels`, (height, width, 3), as DALI takes a sample of the loader."""
+    from PIL import Image
+
+    with tempfile.NamedTemporaryFile(suffix=".jpg") as file:
+        Image.fromarray(pixels).save(file)
+        file.flush()
+        named = os.fsencode(file.name) if reads_paths(loader) else Path(file.name).read_bytes()
+        yield np.frombuffer(named, dtype=np.uint8)
 
 
 Sample = Callable[[Loader, Split, int], np.ndarray]

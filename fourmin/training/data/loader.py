@@ -200,6 +200,13 @@ class Loader(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def read_from(self, data_dir: Path) -> None:
+        """Read the images from a copy of the dataset, before any was read."""
+        self.source.data_dir = data_dir
+
+    def warm_up(self) -> None:  # noqa: B027 - most have nothing to make ready
+        """Make ready what can be without an image of the dataset; not every loader has such."""
+
     @abstractmethod
     def _open(self, split: str, work: Iterator[Work]) -> Stream:
         """What carries out `work` on the pipeline of a split."""
@@ -253,13 +260,25 @@ class Loader(ABC):
         return Work(self.manifest.split("train"), indices, labels, plan)
 
     def _evaluation_work(self) -> Iterator[Work]:
-        split = self.manifest.split("val")
-        share = evaluation_share(len(split), self.rank, self.world_size)
+        share = evaluation_share(len(self.manifest.split("val")), self.rank, self.world_size)
         for start in range(0, len(share), self.batch_size):
-            indices = share[start : start + self.batch_size]
-            labels, widths, heights = (column[indices] for column in self.columns["val"])
-            plan = geometry.evaluation_plan(widths, heights, self.image_size, self.eval_resize)
-            yield Work(split, indices, labels, plan)
+            yield self._evaluation_batch(share[start : start + self.batch_size])
+
+    def _evaluation_batch(self, indices: Indices) -> Work:
+        labels, widths, heights = (column[indices] for column in self.columns["val"])
+        plan = geometry.evaluation_plan(widths, heights, self.image_size, self.eval_resize)
+        return Work(self.manifest.split("val"), indices, labels, plan)
+
+    def typical_batch(self, split: str) -> Work:
+        """A batch of nothing but the sample whose listed area is the median of its split's."""
+        _, widths, heights = self.columns[split]
+        middle = np.argsort(widths * heights)[len(widths) // 2]
+        indices = np.full(self.batch_size, middle, dtype=np.int64)
+        return (
+            self._training_batch(1, indices)
+            if split == "train"
+            else self._evaluation_batch(indices)
+        )
 
     def read_file(self, split: Split, index: int) -> bytes:
         """The bytes of a sample. Raises FourminError when they are not as many as listed."""
