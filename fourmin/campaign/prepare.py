@@ -40,7 +40,7 @@ from fourmin.recipe.steps import DECIDED_THERE, describe_step, with_step
 from fourmin.recipe.tuning import load_tuning
 from fourmin.ruleset import Benchmark, load_ruleset
 from fourmin.system.capture import capture_system
-from fourmin.system.fitness import few_descriptors
+from fourmin.system.fitness import few_descriptors, no_loopback, no_semaphores
 from fourmin.system.hardware import usable_gpus
 
 
@@ -130,6 +130,10 @@ def prepare(
             Scratch().remove()
             if too_few := few_descriptors(nodes):  # it would stand still rather than fail
                 raise FourminError("a run cannot open its files", too_few, "ulimit -n 65536")
+            if why := no_semaphores():
+                raise FourminError("a run cannot start its workers", why, "make room in /dev/shm")
+            if choice.name == "local" and (why := no_loopback()):
+                raise FourminError("workers of one node cannot meet", why, "mend /etc/hosts")
             survey = launcher.survey(nodes)
             place = Place.seen(choice.name, survey)
             system = survey.system if survey else capture_system()

@@ -26,6 +26,7 @@ TREE_NAME = "digits-v1"
 IMAGES = 1797
 VALIDATION_IMAGES = 360
 JPEG_QUALITY = 95
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 SOURCE_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 """SHA-256 over all images' 64 values (one byte each) and label (one byte), in order."""
 
@@ -66,9 +67,17 @@ def validation_images(images: list[bytes], labels: list[int]) -> list[int]:
 
 
 def _load_source() -> tuple[list[bytes], list[int]]:
-    with told("the dataset digits cannot be made here", install("train"), ImportError):
-        import numpy as np
-        from sklearn.datasets import load_digits
+    asked = os.environ.get(_BLAS_THREADS)
+    # Where memory is limited, OpenBLAS hangs as it starts more threads.
+    os.environ[_BLAS_THREADS] = "1"
+    try:
+        with told("the dataset digits cannot be made here", install("train"), ImportError):
+            import numpy as np
+            from sklearn.datasets import load_digits
+    finally:
+        del os.environ[_BLAS_THREADS]
+        if asked is not None:
+            os.environ[_BLAS_THREADS] = asked
     source = load_digits()
     values = np.ascontiguousarray(source.data.astype(np.uint8))
     images = [row.tobytes() for row in values]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import resource
 import shutil
 import socket
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 SHARED_MEMORY_GIB = 1.0
 """NCCL and the loaders of several GPUs exchange data by /dev/shm."""
+SEMAPHORES = 32
+"""More than an agent of a few workers makes; each takes a page."""
 OWN_DESCRIPTORS = 512
 """What a worker opens by itself: files, devices, pipes."""
 DESCRIPTORS_A_WORKER = 2
@@ -46,6 +50,28 @@ def small_shared_memory(workers: int, folder: Path = Path("/dev/shm")) -> str:
     if workers < 2 or free >= SHARED_MEMORY_GIB:
         return ""
     return f"{folder} has {free:.2f} GiB: NCCL may fail on several GPUs"
+
+
+def no_semaphores() -> str:
+    """Why the semaphores of torchrun's agent, which lie in /dev/shm, cannot be made, or ''."""
+    try:
+        _ = [multiprocessing.get_context("spawn").Lock() for _ in range(SEMAPHORES)]
+    except OSError as error:
+        return f"locks between processes cannot be made in /dev/shm: {error.strerror}"
+    return ""
+
+
+def no_loopback() -> str:
+    """Why nothing can listen at `localhost`, where the workers of one node meet, or ''."""
+    try:
+        places = socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)
+        for family, _, _, _, address in places:
+            with suppress(OSError), socket.socket(family) as listening:
+                listening.bind(address)
+                return ""
+    except OSError as error:
+        return f"the name localhost does not resolve: {error.strerror}"
+    return f"localhost is {places[0][4][0]}, which this host does not have"
 
 
 def few_descriptors(workers: int) -> str:

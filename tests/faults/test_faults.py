@@ -45,7 +45,12 @@ def _chosen(seed: int, commands: list[str]) -> tuple[str, str]:
 
 @pytest.mark.parametrize(
     ("command", "fault"),
-    [("validate", "lost_output"), ("report", "locked_input"), ("register", "full_disk")],
+    [
+        ("validate", "lost_output"),
+        ("report", "locked_input"),
+        ("register", "full_disk"),
+        ("dry run", "small_shared_memory"),
+    ],
 )
 def test_a_fault_breaks_nothing(command: str, fault: str, template: Path, tmp_path: Path) -> None:
     done = inject(FIRST_SEED, template, command, fault, tmp_path / "place")

@@ -12,6 +12,7 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -167,9 +168,34 @@ def long_tmpdir(place: Place, chance: random.Random) -> str:
     return "a TMPDIR that is not there, with a long name"
 
 
+def small_shared_memory(place: Place, chance: random.Random) -> str:
+    size = chance.choice([4, 16, 64])
+    mount = f"ip link set lo up && mount -t tmpfs -o size={size}k tmpfs /dev/shm"
+    return f"{size} KiB of shared memory" if _apart(place, mount) else no_home(place, chance)
+
+
+def only_ipv6(place: Place, chance: random.Random) -> str:
+    hosts = place.root / "hosts"
+    hosts.write_text(f"::1 localhost {socket.gethostname()}\n" * chance.choice([0, 1]))
+    found = "this host's name unknown" if not hosts.stat().st_size else "its name known"
+    setup = (
+        f"mount --bind {hosts} /etc/hosts && ip link set lo up && ip addr del 127.0.0.1/8 dev lo"
+    )
+    return f"IPv6 alone, {found}" if _apart(place, setup) else no_home(place, chance)
+
+
+def _apart(place: Place, setup: str) -> bool:
+    """Whether the command can begin with `setup` in namespaces of its own, which takes root."""
+    place.before = ["unshare", "--net", "--mount", "sh", "-c", f'{setup} && exec "$@"', "sh"]
+    tried = subprocess.run([*place.before, "true"], capture_output=True, check=False)
+    if tried.returncode:
+        place.before = []
+    return not tried.returncode
+
+
 SURROUNDINGS = (
     full_disk, locked_folder, locked_input, lost_output, no_home, few_files, little_memory,
-    other_locale, long_tmpdir,
+    other_locale, long_tmpdir, small_shared_memory, only_ipv6,
 )  # fmt: skip
 SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGKILL", "SIGUSR1", "SIGPIPE", "SIGXCPU")
 

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from fourmin.system.fitness import bad_nccl, node_problems, small_shared_memory, unresolved
+from fourmin.system.fitness import (
+    bad_nccl,
+    no_loopback,
+    no_semaphores,
+    node_problems,
+    small_shared_memory,
+    unresolved,
+)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +74,38 @@ def test_shared_memory_that_is_too_small(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "has 0.00 GiB" in small_shared_memory(8, tmp_path / "none")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(2**40, 0, 2**30))
     assert small_shared_memory(8, tmp_path) == ""
+
+
+def said_apart(setup: str, function: str) -> str:
+    """What a check says in a process with file systems and a network of its own."""
+    program = f"from fourmin.system.fitness import {function} as f; print(f())"
+    command = ["unshare", "--net", "--mount", "sh", "-c", f'{setup} && exec "$@"', "sh"]
+    if subprocess.run([*command, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("namespaces, mounts and links take root")
+    return subprocess.check_output([*command, sys.executable, "-c", program], text=True).strip()
+
+
+@pytest.mark.parametrize(("kibibytes", "words"), [(64, "No space left on device"), (1024, "")])
+def test_semaphores_that_find_no_room(kibibytes: int, words: str) -> None:
+    setup = f"mount -t tmpfs -o size={kibibytes}k tmpfs /dev/shm"
+    said = said_apart(setup, "no_semaphores")
+    assert said.endswith(words)
+    assert bool(said) == bool(words)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "words"),
+    [
+        ("::1 localhost", ""),
+        ("127.0.0.1 localhost", "localhost is 127.0.0.1, which this host does not have"),
+    ],
+)
+def test_a_host_that_has_ipv6_alone(hosts: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text(f"{hosts}\n")
+    mount = f"mount --bind {tmp_path}/hosts /etc/hosts"
+    setup = f"{mount} && ip link set lo up && ip addr del 127.0.0.1/8 dev lo"
+    assert said_apart(setup, "no_loopback") == words
+
+
+def test_this_host_has_what_a_run_needs() -> None:
+    assert (no_semaphores(), no_loopback()) == ("", "")
