@@ -387,7 +387,9 @@ class Comparison:
     def local(self, text: str, written: Callable[[str], str] = str) -> str:
         """A text without the paths of `here`, which stand in it as `written` gives them."""
         for path, shown in self.here:
-            whole = rf"(?<![\w.-]){re.escape(written(path))}(?![\w.-])"
+            literal = re.escape(written(path))
+            # What stands before is looked at last: a search that begins with text is fast.
+            whole = rf"{literal}(?<![\w.-]{literal})(?![\w.-])"
             text = re.sub(whole, lambda _, shown=shown: written(shown), text)  # type: ignore[misc]
         return text
 

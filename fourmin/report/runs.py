@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fourmin.base.values import mapping, number
 from fourmin.log.timeline import Timeline
@@ -13,8 +13,7 @@ from fourmin.results.run_result import ABORTED, RunFacts, minutes_between
 _MOST = 1e300
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A part of a run: `initialization`, `run`, `epoch`, `block`, `evaluation`, or one that lies
     outside of these on the clock (see `fourmin.results.clock_use`).
 
