@@ -26,6 +26,9 @@ from fourmin.report import load_renderer
 from fourmin.report.collect import collect, collect_all
 from fourmin.report.group import compare
 from fourmin.report.model import Comparison, Result
+from fourmin.report.page.overview import _anchors
+from fourmin.report.pair_wording import conclusion
+from fourmin.report.side_by_side import put_side_by_side
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: '.[dev]'")
@@ -428,6 +431,77 @@ def test_what_is_shown_is_written_as_csv(browser: Any, own: str) -> None:
         assert {int(line["chips"]) for line in lines} == {1024, 2048}
         assert text.endswith("\r\n")
         assert visit.requests[1:] == [] or visit.requests[1].startswith("blob:")
+        assert visit.troubles == []
+
+
+def test_two_that_are_ticked_are_compared_as_the_command_does(browser: Any, own: str) -> None:
+    with Visit(browser, own) as visit:
+        tab = visit.tab
+        for name in ("2048", "1xA1000", "2xA1000"):  # the last two count
+            tab.locator("#overview tbody th").filter(has_text=name).locator("input").first.check()
+        bar = tab.locator("#ticked")
+        assert "A: lab, 1xA1000 \u00b7 B: lab, 2xA1000" in bar.inner_text()
+        bar.get_by_role("link", name="Compare them").click()
+        assert tab.locator("#comparison h1").evaluate("h1 => h1 === document.activeElement")
+        assert tab.get_by_role("region", name="What differs").locator("tbody tr").count() > 0
+        assert visit.faults() == []
+        visit.drawn("#comparison .canvas")
+        assert visit.labels("#comparison .canvas")[:2] == ["lab, 1xA1000", "lab, 2xA1000"]
+        address = tab.evaluate("location.href")
+        said = tab.locator("#comparison p").all_inner_texts()
+        tab.go_back()
+        bar.get_by_role("button", name="Untick").click()
+        assert bar.is_hidden()
+        assert tab.locator("#overview tbody input:checked").count() == 0
+        assert visit.troubles == []
+    with Visit(browser, address) as visit:
+        assert visit.tab.locator("#comparison p").all_inner_texts() == said
+
+
+def test_the_page_says_of_every_two_what_the_command_says(
+    browser: Any, folder: Path, tmp_path: Path
+) -> None:
+    make_results(tmp_path)
+    comparison = collect([tmp_path], published=True)
+    one = comparison.every[0].runs[0]
+    times = ((1.0, 1.1, 1.05), (1.2, 1.1, 1.25, 1.3), (9.0, 9.1, 9.3), (2.0, 2.0, 2.0), (1.0,))
+    alike = [
+        dataclasses.replace(
+            next(result for result in comparison.results if result.valid),
+            runs=tuple(dataclasses.replace(one, minutes=minutes) for minutes in some),
+            minutes=some[0],
+            path=f"times-{place}",
+            identity=place,
+            group=place,
+        )
+        for place, some in enumerate(times)
+    ]
+    some_published = [result for result in comparison.every if not result.verified][:3]
+    checked = [result for result in comparison.every if result.verified]
+    results = (*checked, *some_published, *alike)
+    alone = [compare("1.0", [result]).every[0] for result in results]
+    page = dataclasses.replace(comparison, results=tuple(alone), failed=(), pending=(), practice=())
+    anchors = dict(zip((result.path for result in alone), _anchors(page), strict=True))
+    with Visit(browser, written(folder, "pairs", page)) as visit:
+        places = "#comparison > p:not([class]), #comparison li"
+
+        def said() -> list[str]:
+            texts: list[str] = visit.tab.locator(places).evaluate_all(
+                "nodes => nodes.map(node => node.textContent)"
+            )
+            return [text for text in texts if not text.startswith("No difference in hyper")]
+
+        pairs = [(a, b) for a in alone for b in alone if a.path < b.path]
+        assert len(pairs) > 50
+        for a, b in pairs:
+            told = [
+                line.strip().removeprefix("note: ")
+                for line in conclusion(put_side_by_side("1.0", [a, b], a.path, b.path))
+            ]
+            visit.tab.evaluate(
+                "hash => { location.hash = hash }", f"compare-{anchors[a.path]}-{anchors[b.path]}"
+            )
+            assert eventually(said, told)
         assert visit.troubles == []
 
 

@@ -219,7 +219,7 @@ def test_every_row_leads_to_a_section_with_everything_of_its_result(
         if result.source == "fourmin":
             assert len(drawn["accuracy"]["run"]) == len(evaluations) + 2  # and the target
             parts = {"initialization", "before the first epoch", "training", "evaluation"}
-            assert parts <= set(drawn["timeline"]["part"]) <= {*parts, "between", "restart", "end"}
+            assert parts <= set(drawn["timeline"]["part"]["of"]) <= {*parts, "between", "restart", "end"}
 
 
 def test_a_finding_leads_to_the_text_of_its_rule(page: Page) -> None:

@@ -26,7 +26,7 @@ from fourmin.report.page.rules import rule_texts
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-SCRIPTS = ("dom.js", "charts.js", "tables.js", "submission.js", "route.js")
+SCRIPTS = ("dom.js", "charts.js", "tables.js", "submission.js", "compare.js", "route.js")
 """Our scripts, in the order in which they need each other."""
 
 

@@ -5,7 +5,6 @@ All text is made printable here, and numbers read as they do in the other format
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -17,7 +16,18 @@ from fourmin.report.charts.theme import PAGE
 from fourmin.report.columns import DETAILS
 from fourmin.report.model import Result
 from fourmin.report.page.overview import Figure, Line, Overview
+from fourmin.report.pair_wording import WORDS
 from fourmin.report.runs import ReportedRun
+from fourmin.report.side_by_side import (
+    NOTES,
+    OBSTACLES,
+    log_times,
+    may_differ,
+    must_be_same,
+    own_notes,
+    shown_value,
+    why_apart,
+)
 from fourmin.report.wording import NONE, as_run, counts, number, seconds, title, verdict
 
 Pairs = list[tuple[str, str]]
@@ -42,6 +52,9 @@ def page_data(view: Overview) -> dict[str, Any]:
         | {"exposed": specs.exposed_chart(PAGE, specs.CONTAINER, by_run=True)},
         "figures": [_figure(figure) for figure in _figures(view)],
         "runs": RUNS,
+        "words": WORDS,
+        "obstacles": list(OBSTACLES.values()),
+        "notes": list(NOTES.values()),
         "choices": list(view.facets),
         "results": {line.anchor: _section(line) for line in view.lines},
     }
@@ -62,10 +75,19 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _columnar(drawn: Sequence[rows.Row]) -> dict[str, list[Any]]:
-    """Rows as one list a column: a third of the bytes."""
+def _columnar(drawn: Sequence[rows.Row]) -> dict[str, Any]:
+    """Rows as one list a column, texts as a list of each once and places in it (`rowsOf`): a
+    fifth of the bytes.
+    """
     names = dict.fromkeys(name for row in drawn for name in row)
-    return {name: [row.get(name) for row in drawn] for name in names}
+    return {name: _column([row.get(name) for row in drawn]) for name in names}
+
+
+def _column(values: list[Any]) -> Any:
+    if not any(isinstance(value, str) for value in values):
+        return values
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    return {"of": list(places), "at": [places[value] for value in values]}
 
 
 def _section(line: Line) -> dict[str, Any]:
@@ -80,6 +102,7 @@ def _section(line: Line) -> dict[str, Any]:
         "title": line.label,
         "table": title(result),
         "facets": line.facets,
+        "pair": _side(result),
         "key": _key(result),
         "facts": _facts(result),
         "runs": [_run(result, *run) for run in enumerate(result.runs, start=1)],
@@ -116,6 +139,23 @@ def _section(line: Line) -> dict[str, Any]:
             ]
             for entry in result.ledger
         ],
+    }
+
+
+def _side(result: Result) -> dict[str, Any]:
+    """What `compare.js` needs to say of two results what `fourmin report --compare` says."""
+    return {
+        "source": result.source,
+        "path": printable(result.path),
+        "minutes": result.compared_minutes,
+        "logs": log_times(result),
+        "same": list(map(printable, must_be_same(result).values())),
+        "differ": list(map(printable, may_differ(result).values())),
+        "apart": printable(why_apart(result)),
+        "notes": [printable(note) for note in own_notes(result)],
+        "logged": None
+        if result.hyperparameters == result.configuration
+        else list(_flat(result.hyperparameters)),
     }
 
 
@@ -190,10 +230,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "", depth: int = 1) -> Iterat
         full = f"{prefix}{printable(name)}"
         if isinstance(value, Mapping) and value and depth < _DEEPEST:
             yield from _flat(value, f"{full}.", depth + 1)
-        elif isinstance(value, str):
-            yield full, printable(value, 2000)
         else:
-            yield full, printable(json.dumps(value, ensure_ascii=False), 2000)
+            yield full, printable("null" if value is None else shown_value(value), 2000)
 
 
 def _moment(time_ms: Any) -> str:

@@ -51,9 +51,11 @@ function makeFields(pairs) {
   return make("dl", { class: "facts" }, ...fields);
 }
 
-// From one list a column to one object a row.
-function rowsOf(columns) {
-  const names = Object.keys(columns);
+// From one list a column, or each text once and its places, to one object a row.
+function rowsOf(told) {
+  const names = Object.keys(told);
+  const whole = (column) => (Array.isArray(column) ? column : column.at.map((place) => column.of[place]));
+  const columns = Object.fromEntries(names.map((name) => [name, whole(told[name])]));
   const length = names.length ? columns[names[0]].length : 0;
   return Array.from({ length }, (_, index) =>
     Object.fromEntries(

@@ -27,6 +27,16 @@ function goTo(hash, focus) {
     if (focus) section.querySelector("h1").focus({ preventScroll: true });
     return;
   }
+  const [, ...two] = /^compare-(result-\w+)-(result-\w+)$/.exec(name) ?? [];
+  if (two.length && two.every((one) => Object.hasOwn(DATA.results, one))) {
+    const section = document.getElementById("comparison");
+    show("comparison");
+    section.replaceChildren(...buildComparison(...two));
+    document.title = section.querySelector("h1").textContent;
+    scrollTo(0, 0);
+    if (focus) section.querySelector("h1").focus({ preventScroll: true });
+    return;
+  }
   document.title = headline;
   const rule = name.startsWith("rule-") ? document.getElementById(name) : null;
   if (rule || name === "rules") {
@@ -56,5 +66,6 @@ function goTo(hash, focus) {
 
 addEventListener("hashchange", () => goTo(location.hash, true));
 addEventListener("beforeprint", () => [...waiting.keys()].forEach(actNow));
+makeTickable();
 filter();
 goTo(location.hash, false);
