@@ -76,6 +76,15 @@ class ReportedRun:
             return None
         return rate * use.mean_epoch_seconds / use.steady_epoch_seconds
 
+    def exposed_share(self, batch: int | None) -> float | None:
+        """Of a step at the steady rate, what the median exposed communication is: a fraction.
+
+        `batch` is the global batch size (images). None where the events do not give it.
+        """
+        if self.communication is None or not batch or self.steady_rate is None:
+            return None
+        return self.communication.exposed_ms_median / 1000 * self.steady_rate / batch
+
     def to_json(self) -> dict[str, Any]:
         """As `fourmin report --format json` gives it."""
         names = ("status", "minutes", "epochs", "quality")

@@ -518,8 +518,11 @@ def test_a_result_opens_with_all_of_it_and_leads_back(browser: Any, own: str) ->
         headings = tab.locator("#result h2").all_inner_texts()
         assert headings == [
             "Runs", "Accuracy against time", "Timeline", "Exposed communication", "Findings",
-            "Configuration", "Hardware", "Software", "Ledger",
+            "Evidence", "What differs from the preset digits", "Configuration", "Hardware",
+            "Software", "Ledger",
         ]  # fmt: skip
+        commands = tab.get_by_role("region", name="Evidence").locator("code").all_inner_texts()
+        assert any(command.startswith("fourmin audit ") for command in commands)
         facts = tab.locator("#result dl").last.inner_text() + tab.locator("#result").inner_text()
         assert "global_batch_size" in facts
         assert tab.get_by_role("region", name="Ledger").locator("tbody tr").count() == 18

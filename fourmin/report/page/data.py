@@ -5,11 +5,13 @@ All text is made printable here, and numbers read as they do in the other format
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 from fourmin.base.text import printable
+from fourmin.recipe.presets import PRESETS, load_preset
 from fourmin.report import wording
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
@@ -29,6 +31,7 @@ from fourmin.report.side_by_side import (
     why_apart,
 )
 from fourmin.report.wording import NONE, as_run, counts, number, seconds, title, verdict
+from fourmin.rules.rule import FOURMIN
 
 Pairs = list[tuple[str, str]]
 
@@ -119,9 +122,11 @@ def _section(line: Line) -> dict[str, Any]:
             ]
             for finding in result.verdict.findings
         ],
+        "evidence": list(_evidence(result)),
         "settings": [
             (heading, list(_flat(values)))
             for heading, values in (
+                *_beside_preset(result),
                 ("Configuration", result.configuration),
                 ("Hardware", result.hardware),
                 ("Software", result.software),
@@ -140,6 +145,47 @@ def _section(line: Line) -> dict[str, Any]:
             for entry in result.ledger
         ],
     }
+
+
+def _beside_preset(result: Result) -> Iterator[tuple[str, dict[str, str]]]:
+    """What is not as in the preset, as this version has it, that the configuration began with."""
+    name = result.configuration.get("preset")
+    if result.source != FOURMIN or name not in PRESETS:
+        return
+    preset, own = (
+        dict(_flat(values)) for values in (load_preset(name).to_json(), result.configuration)
+    )
+    changed = {
+        key: f"{value}, in the preset {preset.get(key, NONE)}"
+        for key, value in own.items()
+        if value != preset.get(key)
+    }
+    yield f"What differs from the preset {name}", changed
+
+
+def _evidence(result: Result) -> Iterator[tuple[str, str, str]]:
+    """Each piece of evidence, what it says of this result, and the command that verifies it.
+
+    The commands are for the folder in which the report was made, in a clone with its history.
+    """
+    if not result.verified:
+        yield "reported", printable(result.citation), "nothing here: the source has it"
+        return
+    path = printable(shlex.quote(result.path))
+    validate, report = f"fourmin validate {path}", f"fourmin report -v {path}"
+    yield "rules", verdict(result), validate
+    for code, reason in result.verdict.reasons.items():
+        yield f"not checked: {code}", printable(reason), f"fourmin rules {code}"
+    if result.registered:
+        yield "registration", printable(", ".join(result.registered)), f"{validate} -v"
+    if result.scaled:
+        yield "reference point", wording.reference_point(result), report
+    if result.source == FOURMIN:
+        known = [word for word in result.evidence if any(map(str.isdigit, word))]
+        yield "campaigns", ", ".join([wording.campaigns(result), *known]), report
+    if result.minutes is not None and result.source == FOURMIN:
+        seeds = "initial weights, data order, first losses"
+        yield "seeds", seeds, f"fourmin audit {path}"
 
 
 def _side(result: Result) -> dict[str, Any]:

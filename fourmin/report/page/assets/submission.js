@@ -57,6 +57,9 @@ function buildSection(result) {
       ? makeTable("Findings", ["severity", "rule", "where", "what was found"], result.findings.map(findingRow), "findings")
       : make("p", {}, "The checks found nothing."),
   );
+  parts.push(make("h2", {}, "Evidence"));
+  const commands = result.evidence.map(([name, says, command]) => [name, says, make("code", {}, command)]);
+  parts.push(makeTable("Evidence", ["evidence", "says", "verified by"], commands, "pair both"));
   for (const [heading, pairs] of result.settings) parts.push(folded(heading, makeFields(pairs)));
   if (result.ledger.length) {
     parts.push(folded("Ledger", makeTable("Ledger", ["index", "time (UTC)", "kind", "data", "SHA-256 of the line"], result.ledger, "ledger")));
