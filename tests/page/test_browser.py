@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import io
 import os
 import shutil
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from campaign_factory import make_campaign
 from foreign_factory import make_package
 from report_factory import make_results
 
-from fourmin.report import load_renderer
+from fourmin.report import load_renderer, load_site
 from fourmin.report.collect import collect, collect_all
 from fourmin.report.group import compare
 from fourmin.report.model import Comparison, Result
@@ -647,3 +650,57 @@ def test_without_scripts_the_tables_and_rules_are_there(browser: Any, own: str) 
         assert visit.tab.locator("#overview tbody tr").first.is_visible()
         assert visit.tab.locator("#rules .rule").first.is_visible()
         assert not visit.tab.locator("#filter").is_visible()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("of-site")
+    make_results(root)
+    for name, text in load_site()(collect([root])):
+        (folder / "site" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "site" / name).write_text(text, encoding="utf-8")
+    return folder / "site"
+
+
+@pytest.fixture
+def served(site: Path) -> Iterator[str]:
+    handler = functools.partial(Quiet, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("way", ["file", "server"])
+def test_the_page_of_a_result_has_its_charts_and_leads_back(
+    way: str,
+    browser: Any,
+    site: Path,
+    served: str,
+) -> None:
+    home = site.as_uri() if way == "file" else served
+    with Visit(browser, f"{home}/index.html") as visit:
+        tab = visit.tab
+        anchor = tab.locator("#overview tbody tr").filter(has_text="1xA1000").first
+        name = anchor.get_attribute("data-result")
+        tab.get_by_role("link", name="1xA1000").first.click()
+        tab.wait_for_url(f"**/results/{name}.html")
+        assert tab.locator("#result h1").inner_text() == "lab, 1xA1000"
+        visit.drawn("#result .canvas")
+        assert tab.get_by_role("region", name="Ledger").locator("tbody tr").count() == 18
+        assert visit.faults() == []
+        asked = {address.removeprefix(home) for address in visit.requests}
+        assert asked == {"/index.html", f"/results/{name}.html", "/charts.js", "/result.js"}
+        tab.get_by_role("region", name="Findings").get_by_role("link").first.click()
+        tab.wait_for_url("**/index.html#rule-*")
+        assert tab.locator("#rules").is_visible()
+        tab.goto(f"{home}/index.html#{name}")  # an address of the single page
+        tab.wait_for_url(f"**/results/{name}.html")
+        assert visit.troubles == []
+    with Visit(browser, f"{home}/results/{name}.html", java_script_enabled=False) as visit:
+        assert "6.17 s" in visit.tab.locator("#result").inner_text()

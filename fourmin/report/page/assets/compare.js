@@ -141,7 +141,7 @@ function buildComparison(...anchors) {
   return [
     make("p", { class: "back" }, make("a", { href: "#overview" }, "All results")),
     make("h1", { tabindex: "-1" }, "Do they differ?"),
-    ...results.map((result, side) => make("p", { class: "lead" }, make("b", {}, `${NAMES[side]}  `), make("a", { href: `#${anchors[side]}` }, result.title))),
+    ...results.map((result, side) => make("p", { class: "lead" }, make("b", {}, `${NAMES[side]}  `), make("a", { href: addressOf(anchors[side]) }, result.title))),
     ...(obstacles.length ? [make("p", {}, "not comparable:"), list(obstacles)] : [make("p", {}, byHowMuch(a.minutes, b.minutes)), make("p", {}, whatTheTestSays(a.logs, b.logs))]),
     ...(notes.length ? [make("h2", {}, "To know beside it"), list(notes)] : []),
     ...(figure ? [make("h2", {}, "Times"), make("div", { role: "img", "aria-label": "Times of both" }, canvas)] : []),

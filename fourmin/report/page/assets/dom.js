@@ -1,6 +1,10 @@
 // Elements are made with text, never with markup: nothing of a submission is parsed as HTML.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
+// Where the overview with its rules is, and where a result's section is: here, or pages beside this.
+const HOME = document.body.dataset.home ?? "";
+const addressOf = (anchor) => (DATA.pages ? `${DATA.pages}${anchor}.html` : `#${anchor}`);
+
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {

@@ -14,6 +14,10 @@ function goTo(hash, focus) {
   const name = decodeURIComponent(hash.slice(1));
   const result = Object.hasOwn(DATA.results, name) ? DATA.results[name] : null;
   tip.hidden = true;
+  if (result && DATA.pages) {
+    location.replace(addressOf(name));
+    return;
+  }
   if (result) {
     const section = document.getElementById("result");
     if (section.dataset.result !== name) {

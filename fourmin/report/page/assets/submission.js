@@ -30,7 +30,7 @@ function chartWithTable(name, columns, index) {
 function findingRow([severity, code, name, place, message, hint, waived]) {
   return [
     make("span", { class: `severity-${severity}` }, waived ? `${severity}, waived` : severity),
-    make("span", {}, make("a", { href: `#rule-${code}` }, code), ` ${name}`),
+    make("span", {}, make("a", { href: `${HOME}#rule-${code}` }, code), ` ${name}`),
     place,
     make("span", {}, message, make("small", {}, waived ? `Waived: ${waived}` : hint)),
   ];
@@ -42,7 +42,7 @@ function folded(heading, content) {
 
 function buildSection(result) {
   const parts = [
-    make("p", { class: "back" }, make("a", { href: "#overview" }, "All results")),
+    make("p", { class: "back" }, make("a", { href: `${HOME}#overview` }, "All results")),
     make("h1", { tabindex: "-1" }, result.title),
     make("p", { class: "lead" }, result.table),
     make("dl", { class: "key" }, ...result.key.map(([name, text, more]) => make("div", {}, make("dt", {}, name), make("dd", {}, text, more ? make("small", {}, more) : null)))),
