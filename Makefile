@@ -78,6 +78,7 @@ docs: $(INSTALLED)  ## write what is generated anew: pages, schemas, pictures, g
 	$(BIN)/python docs/tools/estimate_page.py
 	$(BIN)/python docs/tools/readme_tables.py
 	$(BIN)/python docs/tools/command_pages.py
+	$(BIN)/python docs/tools/page_pictures.py
 	$(BIN)/python docs/tools/log_page.py
 	$(BIN)/python docs/tools/json_page.py
 	$(BIN)/python docs/tools/map_picture.py

@@ -17,11 +17,16 @@ def report(
         typer.Argument(help="Campaigns, or folders of them; default: submissions and results."),
     ] = None,
     output_format: Annotated[
-        str, typer.Option("--format", help="table, markdown, csv, json, html; svg or png: a chart.")
+        str,
+        typer.Option(
+            "--format", help="table, markdown, csv, json, html; site; svg or png: a chart."
+        ),
     ] = "table",
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write to this file instead of standard output."),
+        typer.Option(
+            "--output", "-o", help="Write to this file (site: folder), not to standard output."
+        ),
     ] = None,
     chart: Annotated[
         str | None,
@@ -71,13 +76,15 @@ def report(
     import sys
 
     from fourmin.base.errors import FourminError
-    from fourmin.base.files import write_output
+    from fourmin.base.files import ensure_writable_folder, write_output
     from fourmin.report import (
         CHART_FORMATS,
         GATE_FORMATS,
+        SITE,
         load_chart_renderer,
         load_pair_renderer,
         load_renderer,
+        load_site,
     )
     from fourmin.report.collect import collect, collect_all
     from fourmin.report.gate import Asked, gate_verdict
@@ -92,7 +99,14 @@ def report(
                 f"nothing to show --with {name}",
                 next_step=f"known: {PUBLISHED}; trees of MLPerf and DAWNBench are given by path",
             )
-    options.require_output_file(output)
+    if output_format == SITE:
+        if output is None or pair is not None or chart is not None or slower is not None:
+            raise FourminError(
+                "a site has a folder, and all results", next_step="--format site --output DIR alone"
+            )
+        ensure_writable_folder(output, "folder of the site")
+    else:
+        options.require_output_file(output)
     prices = () if price is None else load_prices(price)
     alone = pair is not None or bool(beside)
     looked_in = paths or options.usual_folders("report on", needed=not alone)
@@ -116,6 +130,12 @@ def report(
                 "--fail-if-slower needs --compare", next_step="name the two results: --compare A B"
             )
         render: Callable[[Comparison], str | bytes]
+        if output_format == SITE and output is not None:
+            files = load_site()
+            for name, text in files(collect(looked_in, published=bool(beside), prices=prices)):
+                (output / name).parent.mkdir(exist_ok=True)
+                write_output(output / name, text.encode())
+            return
         if chart is not None or output_format in CHART_FORMATS:
             render = load_chart_renderer(output_format, chart or "time")
         else:

@@ -39,7 +39,9 @@ def clock_samples(
     samples = []
     for record in records:
         boot = boots.get(record.line, boot)
-        monotonic = number(record.metadata.get(keys.MONOTONIC_MS))
+        if keys.MONOTONIC_MS not in record.metadata:
+            continue
+        monotonic = number(record.metadata[keys.MONOTONIC_MS])
         if record.time_ms is not None and monotonic is not None and 0 <= monotonic <= LATEST_MS:
             samples.append(ClockSample(record.line, record.time_ms, monotonic, boot))
     return tuple(samples)

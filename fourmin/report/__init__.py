@@ -6,7 +6,7 @@ Text comes from a module a format; charts alone are files of a chart that is nam
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import ModuleType
 
@@ -31,6 +31,8 @@ _RENDERERS = {
 GATE_FORMATS = ("github", "junit")
 """Those of two results with a gate only."""
 FORMATS = tuple(name for name in _RENDERERS if name not in GATE_FORMATS)
+SITE = "site"
+"""The format of many files: see `load_site`."""
 CHART_FORMATS = ("svg", "png")
 """Formats that are always a chart alone."""
 
@@ -65,6 +67,14 @@ def load_chart_renderer(name: str, chart: str) -> ChartRenderer:
     return partial(getattr(files, name), chart=chart)
 
 
+def load_site() -> Callable[[Comparison], Iterator[tuple[str, str]]]:
+    """The function that gives the files of a site with their paths. Raises FourminError."""
+    page = _module("html")
+    page.prepare()
+    files: Callable[[Comparison], Iterator[tuple[str, str]]] = page.site
+    return files
+
+
 def load_pair_renderer(name: str) -> PairRenderer:
     """The function that renders two results side by side in a format. Raises FourminError."""
     module = _module(name)
@@ -79,5 +89,5 @@ def load_pair_renderer(name: str) -> PairRenderer:
 
 def _module(name: str) -> ModuleType:
     if name not in _RENDERERS:
-        raise unknown(f"no report format {name!r}", name, (*_RENDERERS, *CHART_FORMATS))
+        raise unknown(f"no report format {name!r}", name, (*_RENDERERS, SITE, *CHART_FORMATS))
     return importlib.import_module(_RENDERERS[name])

@@ -151,10 +151,7 @@ DETAILS = (
     Column("accuracy", lambda r: wording.accuracy(r, r.quality)),
     Column("RCP", wording.reference_point),
     Column("scaling", wording.scaling),
-    Column(
-        "exposed communication",
-        lambda r: NONE if r.exposed_ms is None else f"{r.exposed_ms:.2f} ms",
-    ),
+    Column("exposed communication", wording.exposed),
     Column("steady rate", wording.steady),
     Column("started in", lambda r: wording.seconds(r.started_in_seconds)),
     Column("energy", wording.energy),

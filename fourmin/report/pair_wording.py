@@ -11,14 +11,32 @@ from fourmin.report.side_by_side import (
     A_FASTER,
     B_FASTER,
     LEVEL,
+    NO_DIFFERENCE,
     NO_SPREAD,
     NOT_ENOUGH,
+    UNTOLD,
     Conclusion,
     SideBySide,
 )
 from fourmin.report.wording import NONE, duration, interval, run_times, verdict
 
 _LONGEST_VALUE = 300
+WORDS = {
+    "no time": "no difference in time: at least one side has no benchmark result",
+    "both": "benchmark results: both {a}",
+    "less": "benchmark results: {a} and {b}, {faster} takes {by} or {share} less",
+    NOT_ENOUGH: f"not enough runs to say whether they differ: each side needs {FEWEST_RUNS} that "
+    "converged, and none that did not",
+    NO_SPREAD: "spread below resolution: the runs of neither side differ, so nothing can be said",
+    A_FASTER: f"A is faster at {LEVEL:.0%}",
+    B_FASTER: f"B is faster at {LEVEL:.0%}",
+    NO_DIFFERENCE: f"no difference shown at {LEVEL:.0%}",
+    "test": "Welch's test on log time over all runs: {says} (t {t}, {degrees} degrees of freedom, "
+    "p {p}); B takes {ratio} times as long as A, 95% interval {low} to {high}; nine times in ten "
+    "it finds a difference of {found}",
+    "untold": UNTOLD,
+}
+"""What the times say; the page says it in the same words (`compare.js`)."""
 
 
 def headline(name: str, result: Result) -> str:
@@ -62,37 +80,27 @@ def _by_how_much(pair: SideBySide) -> str:
     a, b = pair.a.compared_minutes, pair.b.compared_minutes
     ratio = None if pair.conclusion is None else pair.conclusion.ratio
     if a is None or b is None or ratio is None:
-        return "no difference in time: at least one side has no benchmark result"
+        return WORDS["no time"]
     if ratio == 1:
-        return f"benchmark results: both {duration(a)}"
+        return WORDS["both"].format(a=duration(a))
     faster, share = ("A", 1 - 1 / ratio) if ratio > 1 else ("B", 1 - ratio)
-    return (
-        f"benchmark results: {duration(a)} and {duration(b)}, "
-        f"{faster} takes {duration(abs(a - b))} or {share:.1%} less"
+    return WORDS["less"].format(
+        a=duration(a), b=duration(b), faster=faster, by=duration(abs(a - b)), share=f"{share:.1%}"
     )
 
 
 def _what_the_test_says(found: Conclusion) -> str:
-    if found.outcome == NOT_ENOUGH:
-        return (
-            f"not enough runs to say whether they differ: each side needs {FEWEST_RUNS} that "
-            "converged, and none that did not"
-        )
-    if found.outcome == NO_SPREAD or found.test is None:
-        return "spread below resolution: the runs of neither side differ, so nothing can be said"
-    says = {
-        A_FASTER: f"A is faster at {LEVEL:.0%}",
-        B_FASTER: f"B is faster at {LEVEL:.0%}",
-    }.get(found.outcome, f"no difference shown at {LEVEL:.0%}")
-    low, high = found.typical_ci95 or (0.0, 0.0)
     test = found.test
-    return (
-        f"Welch's test on log time over all runs: {says} (t {test.t:.2f}, {test.degrees:.1f} "
-        f"degrees of freedom, p {_p(test.p)}); B takes {found.typical:.3f} times as long as A, "
-        f"95% interval {low:.3f} to {high:.3f}; nine times in ten it finds a difference of "
-        f"{found.detectable:.1%}"
+    if test is None:
+        return WORDS[found.outcome]
+    low, high = found.typical_ci95 or (0.0, 0.0)
+    return WORDS["test"].format(
+        says=WORDS[found.outcome],
+        t=f"{test.t:.2f}",
+        degrees=f"{test.degrees:.1f}",
+        p=f"{test.p:.3f}" if test.p >= 0.001 else "below 0.001",
+        ratio=f"{found.typical:.3f}",
+        low=f"{low:.3f}",
+        high=f"{high:.3f}",
+        found=f"{found.detectable:.1%}",
     )
-
-
-def _p(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.001 else "below 0.001"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fourmin.base.values import mapping, number
 from fourmin.log.timeline import Timeline
@@ -13,8 +13,7 @@ from fourmin.results.run_result import ABORTED, RunFacts, minutes_between
 _MOST = 1e300
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """A part of a run: `initialization`, `run`, `epoch`, `block`, `evaluation`, or one that lies
     outside of these on the clock (see `fourmin.results.clock_use`).
 
@@ -76,6 +75,15 @@ class ReportedRun:
         if use is None or rate is None or not use.steady_epoch_seconds:
             return None
         return rate * use.mean_epoch_seconds / use.steady_epoch_seconds
+
+    def exposed_share(self, batch: int | None) -> float | None:
+        """Of a step at the steady rate, what the median exposed communication is: a fraction.
+
+        `batch` is the global batch size (images). None where the events do not give it.
+        """
+        if self.communication is None or not batch or self.steady_rate is None:
+            return None
+        return self.communication.exposed_ms_median / 1000 * self.steady_rate / batch
 
     def to_json(self) -> dict[str, Any]:
         """As `fourmin report --format json` gives it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,16 @@ A_FASTER, B_FASTER = "a-faster", "b-faster"
 NO_DIFFERENCE = "no-difference-shown"
 NOT_ENOUGH = "not-enough-runs"
 NO_SPREAD = "spread-below-resolution"
+OBSTACLES = {
+    what: f"another {what}: {{a}} and {{b}}"
+    for what in ("benchmark", "quality target", "dataset", "rule of the clock")
+}
+NOTES = {
+    "division": "A is of the {a} division, B of the {b} one",
+    "round": "A was made under the rules of {a}, B under those of {b}",
+    "chips": "another number of chips: {a} and {b}",
+}
+UNTOLD = "{side} does not tell its {area}"
 
 
 @dataclass(frozen=True)
@@ -190,58 +200,79 @@ def _lies_at(path: str, name: str) -> bool:
     return path.startswith(f"{name}/") or f"/{path}/".find(f"/{name}/") >= 0
 
 
+def must_be_same(result: Result) -> dict[str, str]:
+    """What two results must have in common to be compared: by `OBSTACLES`."""
+    told = (result.benchmark, result.quality_target, result.dataset, result.clock)
+    return {what: shown_value(value) or "-" for what, value in zip(OBSTACLES, told, strict=True)}
+
+
+def may_differ(result: Result) -> dict[str, str]:
+    """What a reader must know where two results differ in it: by `NOTES`."""
+    told = (result.division, result.round, result.chips)
+    return {what: shown_value(value) or "-" for what, value in zip(NOTES, told, strict=True)}
+
+
+def why_apart(result: Result) -> str:
+    """Why the time of this result must not be compared with any; empty where it may be."""
+    if not result.apart:
+        return ""
+    word = "is INVALID" if result.status == INVALID else "has no time by its own rules"
+    return f"{word}: {' '.join(result.verdict.fails)}"
+
+
+def own_notes(result: Result) -> Iterator[str]:
+    """What a reader must know of one side: what follows its name."""
+    of = result.standing
+    if not result.verified:
+        yield "is reported, not verified here"
+    elif result.status == UNCHECKED:
+        yield f"is unchecked: {not_checked(result)}"
+    elif result.status == FAILS_HERE:
+        yield result.verdict.words
+    if result.practice:
+        yield "is practice, which never counts"
+    elif result.state != CLOSED:
+        yield f"is {result.state}"
+    if result.minutes is not None and not result.scaled:
+        yield f"is {NOT_SCALED}: it has no reference point"
+    if of.at_batch > 1:
+        yield f"is the median of {of.at_batch} campaigns"
+    if of.shown < of.known:
+        yield f"is of a group of which {of.shown} of {of.known} campaigns are shown"
+
+
+def _unlike(
+    words: Mapping[str, str], told: Callable[[Result], Mapping[str, str]], a: Result, b: Result
+) -> Iterator[str]:
+    left, right = told(a), told(b)
+    for what, text in words.items():
+        if left[what] != right[what]:
+            yield text.format(a=left[what], b=right[what])
+
+
 def _obstacles(a: Result, b: Result) -> Iterator[str]:
     """Why the times of two results must not be compared."""
-    for what, left, right in (
-        ("benchmark", a.benchmark, b.benchmark),
-        ("quality target", a.quality_target, b.quality_target),
-        ("dataset", a.dataset, b.dataset),
-        ("rule of the clock", a.clock, b.clock),
-    ):
-        if left != right:
-            yield f"another {what}: {_shown(left) or '-'} and {_shown(right) or '-'}"
+    yield from _unlike(OBSTACLES, must_be_same, a, b)
     for name, result in (("A", a), ("B", b)):
         if result.apart:
-            word = "is INVALID" if result.status == INVALID else "has no time by its own rules"
-            yield f"{name} {word}: {' '.join(result.verdict.fails)}"
+            yield f"{name} {why_apart(result)}"
 
 
 def _notes(a: Result, b: Result) -> Iterator[str]:
     """What a reader must know beside the times."""
     for name, result in (("A", a), ("B", b)):
-        of = result.standing
-        if not result.verified:
-            yield f"{name} is reported, not verified here"
-        elif result.status == UNCHECKED:
-            yield f"{name} is unchecked: {not_checked(result)}"
-        elif result.status == FAILS_HERE:
-            yield f"{name} {result.verdict.words}"
-        if result.practice:
-            yield f"{name} is practice, which never counts"
-        elif result.state != CLOSED:
-            yield f"{name} is {result.state}"
-        if result.minutes is not None and not result.scaled:
-            yield f"{name} is {NOT_SCALED}: it has no reference point"
-        if of.at_batch > 1:
-            yield f"{name} is the median of {of.at_batch} campaigns"
-        if of.shown < of.known:
-            yield f"{name} is of a group of which {of.shown} of {of.known} campaigns are shown"
-    if a.division != b.division:
-        yield f"A is of the {a.division} division, B of the {b.division} one"
-    if a.round != b.round:
-        yield f"A was made under the rules of {a.round or '-'}, B under those of {b.round or '-'}"
-    if a.chips != b.chips:
-        yield f"another number of chips: {_shown(a.chips) or '-'} and {_shown(b.chips) or '-'}"
+        yield from (f"{name} {note}" for note in own_notes(result))
+    yield from _unlike(NOTES, may_differ, a, b)
     for area, left, right in _areas(a, b):
         for name, told, other in (("A", left, right), ("B", right, left)):
             if other and not told and area != "environment":
-                yield f"{name} does not tell its {area}"
+                yield UNTOLD.format(side=name, area=area)
 
 
 def _concluded(a: Result, b: Result) -> Conclusion:
     before, after = a.compared_minutes, b.compared_minutes
     ratio = after / before if before and after else None
-    left, right = _log_times(a), _log_times(b)
+    left, right = log_times(a), log_times(b)
     if left is None or right is None:
         return Conclusion(NOT_ENOUGH, ratio)
     test = welch_test(left, right)
@@ -256,7 +287,7 @@ def _concluded(a: Result, b: Result) -> Conclusion:
     return Conclusion(outcome, ratio, math.exp(shift), interval, test)
 
 
-def _log_times(result: Result) -> list[float] | None:
+def log_times(result: Result) -> list[float] | None:
     """Log minutes of all runs, scaled; None where one did not converge or they are too few."""
     minutes = [run.minutes for run in result.runs]
     known = [value for value in minutes if value is not None and value > 0]
@@ -296,10 +327,10 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
         elif value is not None:
-            yield f"{prefix}{name}", _shown(value)
+            yield f"{prefix}{name}", shown_value(value)
 
 
-def _shown(value: Any) -> str:
+def shown_value(value: Any) -> str:
     """A value as text; 1 and 1.0 are the same, as other people's logs write either."""
     if isinstance(value, str):
         return value

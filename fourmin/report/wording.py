@@ -8,6 +8,7 @@ from itertools import groupby
 from fourmin.base.text import how_many, printable
 from fourmin.report.model import Comparison, Result
 from fourmin.report.runs import ReportedRun
+from fourmin.results.statistics import known_mean
 from fourmin.rules.rule import SEVERITIES, WARNING, Finding
 from fourmin.rules.verdict import NOT_JUDGED
 
@@ -217,6 +218,15 @@ def steady(result: Result) -> str:
     told = result.rest_seconds.items()
     rest = ", ".join(f"{name} {seconds(spent)}" for name, spent in told if round(spent, 2))
     return f"{result.steady_share:.1%} of the clock" + (f", the rest: {rest}" if rest else "")
+
+
+def exposed(result: Result) -> str:
+    """Exposed communication of a step, and its share of a step at the steady rate."""
+    if result.exposed_ms is None:
+        return NONE
+    share = known_mean(run.exposed_share(result.global_batch_size) for run in result.runs)
+    told = "" if share is None else f", {share:.1%} of a step at the steady rate"
+    return f"{result.exposed_ms:.2f} ms{told}"
 
 
 def seconds(value: float | None) -> str:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import io
 import os
 import shutil
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +25,13 @@ from campaign_factory import make_campaign
 from foreign_factory import make_package
 from report_factory import make_results
 
-from fourmin.report import load_renderer
+from fourmin.report import load_renderer, load_site
 from fourmin.report.collect import collect, collect_all
 from fourmin.report.group import compare
 from fourmin.report.model import Comparison, Result
+from fourmin.report.page.overview import _anchors
+from fourmin.report.pair_wording import conclusion
+from fourmin.report.side_by_side import put_side_by_side
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: '.[dev]'")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: '.[dev]'")
@@ -219,6 +225,45 @@ def test_300_run_sets_open_in_two_seconds_and_ask_nobody(browser: Any, many: str
         if times[-1] < SECONDS:
             break
     assert min(times) < SECONDS
+
+
+FILTER = """async text => {
+    const field = document.querySelector("#filter [name=text]")
+    const began = performance.now()
+    field.value = text
+    field.dispatchEvent(new Event("input", {bubbles: true}))
+    await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))
+    return (performance.now() - began) / 1000
+}"""
+
+
+@pytest.mark.slow
+def test_5000_runs_open_in_three_seconds_and_filter_in_a_third_of_one(
+    browser: Any, folder: Path, tmp_path: Path
+) -> None:
+    (one,) = collect_all([make_campaign(tmp_path)])
+    sets = [
+        dataclasses.replace(
+            one, path=f"{n}", identity=n, group=n, system=f"box-{n}", chips=2 ** (n % 12)
+        )
+        for n in range(1000)
+    ]
+    assert sum(len(result.runs) for result in sets) == 5000
+    address = written(folder, "synthetic", compare("1.0", sets))
+    opened, filtered = [], []
+    for _ in range(TRIES):
+        with Visit(browser, address) as visit:
+            visit.drawn("#overview .canvas")
+            unit = visit.tab.evaluate(UNIT) / UNIT_SECONDS
+            seconds = "performance.getEntriesByType('navigation')[0].loadEventEnd / 1000"
+            opened.append(visit.tab.evaluate(seconds) / unit)
+            filtered.append(max(visit.tab.evaluate(FILTER, text) for text in ("box-7", "")) / unit)
+            assert visit.tab.locator("#overview tbody tr:visible").count() == 1000
+            assert visit.troubles == []
+        if opened[-1] < 3 and filtered[-1] < 0.3:
+            return
+    assert min(opened) < 3
+    assert min(filtered) < 0.3
 
 
 def test_300_run_sets_pass_axe(browser: Any, many: str) -> None:
@@ -431,6 +476,77 @@ def test_what_is_shown_is_written_as_csv(browser: Any, own: str) -> None:
         assert visit.troubles == []
 
 
+def test_two_that_are_ticked_are_compared_as_the_command_does(browser: Any, own: str) -> None:
+    with Visit(browser, own) as visit:
+        tab = visit.tab
+        for name in ("2048", "1xA1000", "2xA1000"):  # the last two count
+            tab.locator("#overview tbody th").filter(has_text=name).locator("input").first.check()
+        bar = tab.locator("#ticked")
+        assert "A: lab, 1xA1000 \u00b7 B: lab, 2xA1000" in bar.inner_text()
+        bar.get_by_role("link", name="Compare them").click()
+        assert tab.locator("#comparison h1").evaluate("h1 => h1 === document.activeElement")
+        assert tab.get_by_role("region", name="What differs").locator("tbody tr").count() > 0
+        assert visit.faults() == []
+        visit.drawn("#comparison .canvas")
+        assert visit.labels("#comparison .canvas")[:2] == ["lab, 1xA1000", "lab, 2xA1000"]
+        address = tab.evaluate("location.href")
+        said = tab.locator("#comparison p").all_inner_texts()
+        tab.go_back()
+        bar.get_by_role("button", name="Untick").click()
+        assert bar.is_hidden()
+        assert tab.locator("#overview tbody input:checked").count() == 0
+        assert visit.troubles == []
+    with Visit(browser, address) as visit:
+        assert visit.tab.locator("#comparison p").all_inner_texts() == said
+
+
+def test_the_page_says_of_every_two_what_the_command_says(
+    browser: Any, folder: Path, tmp_path: Path
+) -> None:
+    make_results(tmp_path)
+    comparison = collect([tmp_path], published=True)
+    one = comparison.every[0].runs[0]
+    times = ((1.0, 1.1, 1.05), (1.2, 1.1, 1.25, 1.3), (9.0, 9.1, 9.3), (2.0, 2.0, 2.0), (1.0,))
+    alike = [
+        dataclasses.replace(
+            next(result for result in comparison.results if result.valid),
+            runs=tuple(dataclasses.replace(one, minutes=minutes) for minutes in some),
+            minutes=some[0],
+            path=f"times-{place}",
+            identity=place,
+            group=place,
+        )
+        for place, some in enumerate(times)
+    ]
+    some_published = [result for result in comparison.every if not result.verified][:3]
+    checked = [result for result in comparison.every if result.verified]
+    results = (*checked, *some_published, *alike)
+    alone = [compare("1.0", [result]).every[0] for result in results]
+    page = dataclasses.replace(comparison, results=tuple(alone), failed=(), pending=(), practice=())
+    anchors = dict(zip((result.path for result in alone), _anchors(page), strict=True))
+    with Visit(browser, written(folder, "pairs", page)) as visit:
+        places = "#comparison > p:not([class]), #comparison li"
+
+        def said() -> list[str]:
+            texts: list[str] = visit.tab.locator(places).evaluate_all(
+                "nodes => nodes.map(node => node.textContent)"
+            )
+            return [text for text in texts if not text.startswith("No difference in hyper")]
+
+        pairs = [(a, b) for a in alone for b in alone if a.path < b.path]
+        assert len(pairs) > 50
+        for a, b in pairs:
+            told = [
+                line.strip().removeprefix("note: ")
+                for line in conclusion(put_side_by_side("1.0", [a, b], a.path, b.path))
+            ]
+            visit.tab.evaluate(
+                "hash => { location.hash = hash }", f"compare-{anchors[a.path]}-{anchors[b.path]}"
+            )
+            assert eventually(said, told)
+        assert visit.troubles == []
+
+
 def test_a_result_opens_with_all_of_it_and_leads_back(browser: Any, own: str) -> None:
     with Visit(browser, own) as visit:
         tab = visit.tab
@@ -444,8 +560,11 @@ def test_a_result_opens_with_all_of_it_and_leads_back(browser: Any, own: str) ->
         headings = tab.locator("#result h2").all_inner_texts()
         assert headings == [
             "Runs", "Accuracy against time", "Timeline", "Exposed communication", "Findings",
-            "Configuration", "Hardware", "Software", "Ledger",
+            "Evidence", "What differs from the preset digits", "Configuration", "Hardware",
+            "Software", "Ledger",
         ]  # fmt: skip
+        commands = tab.get_by_role("region", name="Evidence").locator("code").all_inner_texts()
+        assert any(command.startswith("fourmin audit ") for command in commands)
         facts = tab.locator("#result dl").last.inner_text() + tab.locator("#result").inner_text()
         assert "global_batch_size" in facts
         assert tab.get_by_role("region", name="Ledger").locator("tbody tr").count() == 18
@@ -570,3 +689,57 @@ def test_without_scripts_the_tables_and_rules_are_there(browser: Any, own: str) 
         assert visit.tab.locator("#overview tbody tr").first.is_visible()
         assert visit.tab.locator("#rules .rule").first.is_visible()
         assert not visit.tab.locator("#filter").is_visible()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("of-site")
+    make_results(root)
+    for name, text in load_site()(collect([root])):
+        (folder / "site" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "site" / name).write_text(text, encoding="utf-8")
+    return folder / "site"
+
+
+@pytest.fixture
+def served(site: Path) -> Iterator[str]:
+    handler = functools.partial(Quiet, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("way", ["file", "server"])
+def test_the_page_of_a_result_has_its_charts_and_leads_back(
+    way: str,
+    browser: Any,
+    site: Path,
+    served: str,
+) -> None:
+    home = site.as_uri() if way == "file" else served
+    with Visit(browser, f"{home}/index.html") as visit:
+        tab = visit.tab
+        anchor = tab.locator("#overview tbody tr").filter(has_text="1xA1000").first
+        name = anchor.get_attribute("data-result")
+        tab.get_by_role("link", name="1xA1000").first.click()
+        tab.wait_for_url(f"**/results/{name}.html")
+        assert tab.locator("#result h1").inner_text() == "lab, 1xA1000"
+        visit.drawn("#result .canvas")
+        assert tab.get_by_role("region", name="Ledger").locator("tbody tr").count() == 18
+        assert visit.faults() == []
+        asked = {address.removeprefix(home) for address in visit.requests}
+        assert asked == {"/index.html", f"/results/{name}.html", "/charts.js", "/result.js"}
+        tab.get_by_role("region", name="Findings").get_by_role("link").first.click()
+        tab.wait_for_url("**/index.html#rule-*")
+        assert tab.locator("#rules").is_visible()
+        tab.goto(f"{home}/index.html#{name}")  # an address of the single page
+        tab.wait_for_url(f"**/results/{name}.html")
+        assert visit.troubles == []
+    with Visit(browser, f"{home}/results/{name}.html", java_script_enabled=False) as visit:
+        assert "6.17 s" in visit.tab.locator("#result").inner_text()

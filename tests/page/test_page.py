@@ -21,6 +21,7 @@ from campaign_factory import make_campaign
 from report_factory import make_results
 
 from fourmin.ledger.chain import Entry
+from fourmin.recipe.presets import load_preset
 from fourmin.report import load_renderer
 from fourmin.report.collect import collect, collect_all
 from fourmin.report.group import compare
@@ -210,6 +211,10 @@ def test_every_row_leads_to_a_section_with_everything_of_its_result(
         assert len(section["findings"]) == len(result.verdict.findings)
         assert len(section["ledger"]) == len(result.ledger)
         settings = dict(section["settings"])
+        commands = [command for _, _, command in section["evidence"]]
+        assert (f"fourmin validate {inner}" in commands) == result.verified
+        codes = {f"fourmin rules {code}" for code in result.verdict.reasons}
+        assert codes == {one for one in commands if one.startswith("fourmin rules")}
         assert len(settings.get("Configuration", ())) >= len(result.configuration)
         assert ("Hardware" in settings) == bool(result.hardware)
         drawn = {name.split()[0]: columns for name, columns in section["charts"].items()}
@@ -219,7 +224,11 @@ def test_every_row_leads_to_a_section_with_everything_of_its_result(
         if result.source == "fourmin":
             assert len(drawn["accuracy"]["run"]) == len(evaluations) + 2  # and the target
             parts = {"initialization", "before the first epoch", "training", "evaluation"}
-            assert parts <= set(drawn["timeline"]["part"]) <= {*parts, "between", "restart", "end"}
+            assert (
+                parts
+                <= set(drawn["timeline"]["part"]["of"])
+                <= {*parts, "between", "restart", "end"}
+            )
 
 
 def test_a_finding_leads_to_the_text_of_its_rule(page: Page) -> None:
@@ -420,3 +429,17 @@ def test_a_bundle_that_fails_is_an_error_with_its_reason(monkeypatch: pytest.Mon
         assert caught.value.why == "no space"
     finally:
         vega._bundling.cache_clear()
+
+
+def test_what_differs_from_the_preset_is_told(tmp_path: Path) -> None:
+    (result,) = collect_all([make_campaign(tmp_path)])
+    same = load_preset("digits").to_json()
+    changed = {**same, "momentum": 0.5, "precision": "fp32"}
+    told = []
+    for configuration in (same, changed, {**same, "preset": "nobody's"}):
+        one = dataclasses.replace(result, configuration=configuration)
+        text = load_renderer("html")(compare("1.0", [one]))
+        (section,) = Page(text).data["results"].values()
+        told.append(dict(section["settings"]).get("What differs from the preset digits"))
+    ours = [["momentum", "0.5, in the preset 0.9"], ["precision", "fp32, in the preset auto"]]
+    assert told == [None, ours, None]

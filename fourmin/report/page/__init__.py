@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -16,17 +17,18 @@ from typing import TYPE_CHECKING, Any
 from fourmin import __version__
 from fourmin.base.errors import FourminError
 from fourmin.base.installation import install
+from fourmin.report import csv_format, json_format
 from fourmin.report.columns import PAGE
 from fourmin.report.model import Comparison
 from fourmin.report.page import vega
 from fourmin.report.page.data import page_data
-from fourmin.report.page.overview import overview
+from fourmin.report.page.overview import Overview, overview
 from fourmin.report.page.rules import rule_texts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-SCRIPTS = ("dom.js", "charts.js", "tables.js", "submission.js", "route.js")
+SCRIPTS = ("dom.js", "charts.js", "tables.js", "submission.js", "compare.js", "route.js")
 """Our scripts, in the order in which they need each other."""
 
 
@@ -38,34 +40,84 @@ def prepare() -> None:
 
 def render(comparison: Comparison) -> str:
     """The page as HTML. Raises FourminError where a library for it is missing."""
-    environment = _environment()
     view = overview(comparison)
-    library, own, style = vega.script(), _own_script(), _asset("page.css")
-    text: str = environment.get_template("page.html").render(
-        version=__version__,
-        ruleset=comparison.ruleset,
-        view=view,
-        columns=[(column.page, column.kind, column.falls) for column in PAGE],
-        rules=rule_texts(comparison),
-        data=_json(page_data(view), comparison),
-        library=library,
-        own=own,
-        style=style,
-        policy=_policy((library, own), style),
+    return _page(comparison, view, page_data(view), "")
+
+
+def site(comparison: Comparison) -> Iterator[tuple[str, str]]:
+    """The files of a site, each with its path: an index, a page for each result, all data.
+
+    The pages of results have their scripts beside them. Raises FourminError as `render` does.
+    """
+    view = overview(comparison)
+    data = page_data(view)
+    sections, figures = data["results"], data["figures"]
+    style = _asset("page.css")
+    for anchor, section in sections.items():
+        one = {**data, "figures": [], "results": {anchor: section}}
+        text = (
+            _environment()
+            .get_template("result.html")
+            .render(
+                version=__version__,
+                title=f"{section['title']}: time to train",
+                section=section,
+                data=_json(one, comparison),
+                style=style,
+                policy=_policy("'self'", style),
+            )
+        )
+        yield f"{PAGES}{anchor}.html", comparison.local(text)
+    short = {anchor: {**section, **_LEFT_OUT} for anchor, section in sections.items()}
+    index = {**data, "figures": figures, "results": short, "pages": PAGES}
+    yield "index.html", _page(comparison, view, index, PAGES)
+    yield "charts.js", vega.script()
+    yield "result.js", _own_script("dom.js", "charts.js", "submission.js", "single.js")
+    yield "data.json", comparison.local(json_format.render(comparison), _in_json)
+    yield "data.csv", comparison.local(csv_format.render(comparison))
+
+
+PAGES = "results/"
+"""Where a site has the pages of its results."""
+_LEFT_OUT: dict[str, list[Any] | dict[str, Any]] = {
+    "charts": {}, "runs": [], "findings": [], "ledger": [], "evidence": [],
+}  # fmt: skip
+"""What the index of a site does not say of a result, whose page does."""
+
+
+def _page(comparison: Comparison, view: Overview, data: dict[str, Any], pages: str) -> str:
+    library, own, style = vega.script(), _own_script(*SCRIPTS), _asset("page.css")
+    text: str = (
+        _environment()
+        .get_template("page.html")
+        .render(
+            version=__version__,
+            title=f"Time to train: {view.headline}",
+            ruleset=comparison.ruleset,
+            view=view,
+            columns=[(column.page, column.kind, column.falls) for column in PAGE],
+            rules=rule_texts(comparison),
+            data=_json(data, comparison),
+            pages=pages,
+            address=lambda anchor: f"{pages}{anchor}.html" if pages else f"#{anchor}",
+            library=library,
+            own=own,
+            style=style,
+            policy=_policy(f"{_hash(library)} {_hash(own)}", style),
+        )
     )
     return text
 
 
-def _own_script() -> str:
-    parts = "\n".join(_asset(name) for name in SCRIPTS)
+def _own_script(*names: str) -> str:
+    parts = "\n".join(_asset(name) for name in names)
     return f'(() => {{\n"use strict";\n{parts}\n}})();'
 
 
-def _policy(scripts: tuple[str, ...], style: str) -> str:
+def _policy(scripts: str, style: str) -> str:
     """A content security policy under which only our scripts run and nothing is fetched."""
-    allowed = " ".join(_hash(script) for script in scripts)
     return (
-        f"default-src 'none'; script-src {allowed}; style-src {_hash(style)}; img-src data:; "
+        f"default-src 'none'; script-src {scripts}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -80,8 +132,12 @@ def _json(value: Any, comparison: Comparison) -> str:
     Paths of this machine are in none of its texts.
     """
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    text = comparison.local(text, lambda path: json.dumps(path)[1:-1])
+    text = comparison.local(text, _in_json)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _in_json(text: str) -> str:
+    return json.dumps(text)[1:-1]
 
 
 def _asset(name: str) -> str:

@@ -5,20 +5,33 @@ All text is made printable here, and numbers read as they do in the other format
 
 from __future__ import annotations
 
-import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 from fourmin.base.text import printable
+from fourmin.recipe.presets import PRESETS, load_preset
 from fourmin.report import wording
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
 from fourmin.report.columns import DETAILS
 from fourmin.report.model import Result
 from fourmin.report.page.overview import Figure, Line, Overview
+from fourmin.report.pair_wording import WORDS
 from fourmin.report.runs import ReportedRun
+from fourmin.report.side_by_side import (
+    NOTES,
+    OBSTACLES,
+    log_times,
+    may_differ,
+    must_be_same,
+    own_notes,
+    shown_value,
+    why_apart,
+)
 from fourmin.report.wording import NONE, as_run, counts, number, seconds, title, verdict
+from fourmin.rules.rule import FOURMIN
 
 Pairs = list[tuple[str, str]]
 
@@ -42,6 +55,9 @@ def page_data(view: Overview) -> dict[str, Any]:
         | {"exposed": specs.exposed_chart(PAGE, specs.CONTAINER, by_run=True)},
         "figures": [_figure(figure) for figure in _figures(view)],
         "runs": RUNS,
+        "words": WORDS,
+        "obstacles": list(OBSTACLES.values()),
+        "notes": list(NOTES.values()),
         "choices": list(view.facets),
         "results": {line.anchor: _section(line) for line in view.lines},
     }
@@ -62,10 +78,19 @@ def _figure(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _columnar(drawn: Sequence[rows.Row]) -> dict[str, list[Any]]:
-    """Rows as one list a column: a third of the bytes."""
+def _columnar(drawn: Sequence[rows.Row]) -> dict[str, Any]:
+    """Rows as one list a column, texts as a list of each once and places in it (`rowsOf`): a
+    fifth of the bytes.
+    """
     names = dict.fromkeys(name for row in drawn for name in row)
-    return {name: [row.get(name) for row in drawn] for name in names}
+    return {name: _column([row.get(name) for row in drawn]) for name in names}
+
+
+def _column(values: list[Any]) -> Any:
+    if not any(isinstance(value, str) for value in values):
+        return values
+    places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+    return {"of": list(places), "at": [places[value] for value in values]}
 
 
 def _section(line: Line) -> dict[str, Any]:
@@ -80,6 +105,7 @@ def _section(line: Line) -> dict[str, Any]:
         "title": line.label,
         "table": title(result),
         "facets": line.facets,
+        "pair": _side(result),
         "key": _key(result),
         "facts": _facts(result),
         "runs": [_run(result, *run) for run in enumerate(result.runs, start=1)],
@@ -96,9 +122,11 @@ def _section(line: Line) -> dict[str, Any]:
             ]
             for finding in result.verdict.findings
         ],
+        "evidence": list(_evidence(result)),
         "settings": [
             (heading, list(_flat(values)))
             for heading, values in (
+                *_beside_preset(result),
                 ("Configuration", result.configuration),
                 ("Hardware", result.hardware),
                 ("Software", result.software),
@@ -116,6 +144,64 @@ def _section(line: Line) -> dict[str, Any]:
             ]
             for entry in result.ledger
         ],
+    }
+
+
+def _beside_preset(result: Result) -> Iterator[tuple[str, dict[str, str]]]:
+    """What is not as in the preset, as this version has it, that the configuration began with."""
+    name = result.configuration.get("preset")
+    if result.source != FOURMIN or name not in PRESETS:
+        return
+    preset, own = (
+        dict(_flat(values)) for values in (load_preset(name).to_json(), result.configuration)
+    )
+    changed = {
+        key: f"{value}, in the preset {preset.get(key, NONE)}"
+        for key, value in own.items()
+        if value != preset.get(key)
+    }
+    yield f"What differs from the preset {name}", changed
+
+
+def _evidence(result: Result) -> Iterator[tuple[str, str, str]]:
+    """Each piece of evidence, what it says of this result, and the command that verifies it.
+
+    The commands are for the folder in which the report was made, in a clone with its history.
+    """
+    if not result.verified:
+        yield "reported", printable(result.citation), "nothing here: the source has it"
+        return
+    path = printable(shlex.quote(result.path))
+    validate, report = f"fourmin validate {path}", f"fourmin report -v {path}"
+    yield "rules", verdict(result), validate
+    for code, reason in result.verdict.reasons.items():
+        yield f"not checked: {code}", printable(reason), f"fourmin rules {code}"
+    if result.registered:
+        yield "registration", printable(", ".join(result.registered)), f"{validate} -v"
+    if result.scaled:
+        yield "reference point", wording.reference_point(result), report
+    if result.source == FOURMIN:
+        known = [word for word in result.evidence if any(map(str.isdigit, word))]
+        yield "campaigns", ", ".join([wording.campaigns(result), *known]), report
+    if result.minutes is not None and result.source == FOURMIN:
+        seeds = "initial weights, data order, first losses"
+        yield "seeds", seeds, f"fourmin audit {path}"
+
+
+def _side(result: Result) -> dict[str, Any]:
+    """What `compare.js` needs to say of two results what `fourmin report --compare` says."""
+    return {
+        "source": result.source,
+        "path": printable(result.path),
+        "minutes": result.compared_minutes,
+        "logs": log_times(result),
+        "same": list(map(printable, must_be_same(result).values())),
+        "differ": list(map(printable, may_differ(result).values())),
+        "apart": printable(why_apart(result)),
+        "notes": [printable(note) for note in own_notes(result)],
+        "logged": None
+        if result.hyperparameters == result.configuration
+        else list(_flat(result.hyperparameters)),
     }
 
 
@@ -190,10 +276,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "", depth: int = 1) -> Iterat
         full = f"{prefix}{printable(name)}"
         if isinstance(value, Mapping) and value and depth < _DEEPEST:
             yield from _flat(value, f"{full}.", depth + 1)
-        elif isinstance(value, str):
-            yield full, printable(value, 2000)
         else:
-            yield full, printable(json.dumps(value, ensure_ascii=False), 2000)
+            yield full, printable("null" if value is None else shown_value(value), 2000)
 
 
 def _moment(time_ms: Any) -> str:

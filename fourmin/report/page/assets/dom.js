@@ -1,6 +1,10 @@
 // Elements are made with text, never with markup: nothing of a submission is parsed as HTML.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
+// Where the overview with its rules is, and where a result's section is: here, or pages beside this.
+const HOME = document.body.dataset.home ?? "";
+const addressOf = (anchor) => (DATA.pages ? `${DATA.pages}${anchor}.html` : `#${anchor}`);
+
 function make(tag, attributes = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -51,9 +55,11 @@ function makeFields(pairs) {
   return make("dl", { class: "facts" }, ...fields);
 }
 
-// From one list a column to one object a row.
-function rowsOf(columns) {
-  const names = Object.keys(columns);
+// From one list a column, or each text once and its places, to one object a row.
+function rowsOf(told) {
+  const names = Object.keys(told);
+  const whole = (column) => (Array.isArray(column) ? column : column.at.map((place) => column.of[place]));
+  const columns = Object.fromEntries(names.map((name) => [name, whole(told[name])]));
   const length = names.length ? columns[names[0]].length : 0;
   return Array.from({ length }, (_, index) =>
     Object.fromEntries(

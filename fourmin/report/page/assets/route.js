@@ -14,6 +14,10 @@ function goTo(hash, focus) {
   const name = decodeURIComponent(hash.slice(1));
   const result = Object.hasOwn(DATA.results, name) ? DATA.results[name] : null;
   tip.hidden = true;
+  if (result && DATA.pages) {
+    location.replace(addressOf(name));
+    return;
+  }
   if (result) {
     const section = document.getElementById("result");
     if (section.dataset.result !== name) {
@@ -23,6 +27,16 @@ function goTo(hash, focus) {
     }
     show("result");
     document.title = `${result.title}: time to train`;
+    scrollTo(0, 0);
+    if (focus) section.querySelector("h1").focus({ preventScroll: true });
+    return;
+  }
+  const [, ...two] = /^compare-(result-\w+)-(result-\w+)$/.exec(name) ?? [];
+  if (two.length && two.every((one) => Object.hasOwn(DATA.results, one))) {
+    const section = document.getElementById("comparison");
+    show("comparison");
+    section.replaceChildren(...buildComparison(...two));
+    document.title = section.querySelector("h1").textContent;
     scrollTo(0, 0);
     if (focus) section.querySelector("h1").focus({ preventScroll: true });
     return;
@@ -56,5 +70,6 @@ function goTo(hash, focus) {
 
 addEventListener("hashchange", () => goTo(location.hash, true));
 addEventListener("beforeprint", () => [...waiting.keys()].forEach(actNow));
+makeTickable();
 filter();
 goTo(location.hash, false);

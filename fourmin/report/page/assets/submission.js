@@ -30,7 +30,7 @@ function chartWithTable(name, columns, index) {
 function findingRow([severity, code, name, place, message, hint, waived]) {
   return [
     make("span", { class: `severity-${severity}` }, waived ? `${severity}, waived` : severity),
-    make("span", {}, make("a", { href: `#rule-${code}` }, code), ` ${name}`),
+    make("span", {}, make("a", { href: `${HOME}#rule-${code}` }, code), ` ${name}`),
     place,
     make("span", {}, message, make("small", {}, waived ? `Waived: ${waived}` : hint)),
   ];
@@ -42,7 +42,7 @@ function folded(heading, content) {
 
 function buildSection(result) {
   const parts = [
-    make("p", { class: "back" }, make("a", { href: "#overview" }, "All results")),
+    make("p", { class: "back" }, make("a", { href: `${HOME}#overview` }, "All results")),
     make("h1", { tabindex: "-1" }, result.title),
     make("p", { class: "lead" }, result.table),
     make("dl", { class: "key" }, ...result.key.map(([name, text, more]) => make("div", {}, make("dt", {}, name), make("dd", {}, text, more ? make("small", {}, more) : null)))),
@@ -57,6 +57,9 @@ function buildSection(result) {
       ? makeTable("Findings", ["severity", "rule", "where", "what was found"], result.findings.map(findingRow), "findings")
       : make("p", {}, "The checks found nothing."),
   );
+  parts.push(make("h2", {}, "Evidence"));
+  const commands = result.evidence.map(([name, says, command]) => [name, says, make("code", {}, command)]);
+  parts.push(makeTable("Evidence", ["evidence", "says", "verified by"], commands, "pair both"));
   for (const [heading, pairs] of result.settings) parts.push(folded(heading, makeFields(pairs)));
   if (result.ledger.length) {
     parts.push(folded("Ledger", makeTable("Ledger", ["index", "time (UTC)", "kind", "data", "SHA-256 of the line"], result.ledger, "ledger")));

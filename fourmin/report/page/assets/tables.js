@@ -78,7 +78,7 @@ function csv() {
   const names = new Set(["table", "result", "system", "submitter"]);
   for (const group of groups.filter((one) => !one.hidden)) {
     for (const row of group.querySelectorAll("tbody tr:not([hidden])")) {
-      const [system, submitter] = row.cells[0].childNodes;
+      const [system, submitter] = ["a", "small"].map((name) => row.cells[0].querySelector(name));
       const line = { table: group.querySelector("h2").textContent, result: row.dataset.result, system: system.textContent, submitter: submitter.textContent };
       for (const cell of [...row.cells].slice(1)) {
         const text = cell.firstChild.textContent;
