@@ -11,7 +11,9 @@ scikit-learn's set.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import importlib.util
 import io
 import os
 from pathlib import Path
@@ -26,7 +28,7 @@ TREE_NAME = "digits-v1"
 IMAGES = 1797
 VALIDATION_IMAGES = 360
 JPEG_QUALITY = 95
-_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+_FILE = "datasets/data/digits.csv.gz"
 SOURCE_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 """SHA-256 over all images' 64 values (one byte each) and label (one byte), in order."""
 
@@ -37,8 +39,8 @@ def ensure_digits(root: Path | None = None) -> Path:
     `root` is the folder that holds (or will hold) `digits-v1`; without it the user's cache.
     Every file is compared with the manifest on each call (1 MB of reading); a tree that was
     altered or half written is replaced. Any number of processes may call this at once.
-    Raises FourminError when the folder cannot be written, or scikit-learn, numpy or Pillow are
-    missing or hold other digits.
+    Raises FourminError when the folder cannot be written, or scikit-learn or Pillow are missing or
+    hold other digits.
     """
     return cached_tree(TREE_NAME, root, _is_intact, _build)
 
@@ -67,21 +69,20 @@ def validation_images(images: list[bytes], labels: list[int]) -> list[int]:
 
 
 def _load_source() -> tuple[list[bytes], list[int]]:
-    asked = os.environ.get(_BLAS_THREADS)
-    # Where memory is limited, OpenBLAS hangs as it starts more threads.
-    os.environ[_BLAS_THREADS] = "1"
-    try:
-        with told("the dataset digits cannot be made here", install("train"), ImportError):
-            import numpy as np
-            from sklearn.datasets import load_digits
-    finally:
-        del os.environ[_BLAS_THREADS]
-        if asked is not None:
-            os.environ[_BLAS_THREADS] = asked
-    source = load_digits()
-    values = np.ascontiguousarray(source.data.astype(np.uint8))
-    images = [row.tobytes() for row in values]
-    labels = [int(label) for label in source.target]
+    """Its file, read without scikit-learn: that takes seconds to import, and OpenBLAS, which it
+    brings, never ends where memory is limited.
+    """
+    cannot = "the dataset digits cannot be made here"
+    package = importlib.util.find_spec("sklearn")
+    if package is None or not package.submodule_search_locations:
+        raise FourminError(cannot, "the package sklearn is missing", install("train"))
+    with told(cannot, install("train")):
+        text = gzip.decompress((Path(package.submodule_search_locations[0]) / _FILE).read_bytes())
+    images, labels = [], []
+    for line in text.splitlines():
+        *values, label = map(int, line.split(b","))
+        images.append(bytes(values))
+        labels.append(label)
     digest = hashlib.sha256(b"".join(images) + bytes(labels)).hexdigest()
     if digest != SOURCE_SHA256:
         raise FourminError(

@@ -55,7 +55,8 @@ def small_shared_memory(workers: int, folder: Path = Path("/dev/shm")) -> str:
 def no_semaphores() -> str:
     """Why the semaphores of torchrun's agent, which lie in /dev/shm, cannot be made, or ''."""
     try:
-        _ = [multiprocessing.get_context("spawn").Lock() for _ in range(SEMAPHORES)]
+        # Of fork: the others start a process that watches them.
+        _ = [multiprocessing.get_context("fork").Lock() for _ in range(SEMAPHORES)]
     except OSError as error:
         return f"locks between processes cannot be made in /dev/shm: {error.strerror}"
     return ""

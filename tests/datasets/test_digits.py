@@ -151,6 +151,6 @@ def test_other_digits_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    monkeypatch.setitem(sys.modules, "sklearn", None)
     with pytest.raises(FourminError, match=re.escape(install("train"))):
         ensure_digits(tmp_path)
