@@ -22,6 +22,7 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_DEPTH = 64
 MAX_NUMBER_LENGTH = 64
 MAX_INTEGER = 2**53 - 1
+"""Largest magnitude of an integer that every JSON reader gives back unchanged (RFC 8259)."""
 
 KINDS = {
     "too-large": "more bytes than the limit",

@@ -33,7 +33,6 @@ MAX_VALUE_DEPTH = 32
 TOGETHER_NS = 1_000_000
 MOST_READINGS = 5
 """How long reading both clocks may take, and how often it is tried."""
-"""Largest magnitude of an integer that every JSON reader gives back unchanged."""
 
 _KEY = re.compile(r"[A-Za-z0-9_]{1,100}")
 _PACKAGE = Path(__file__).resolve().parents[1]

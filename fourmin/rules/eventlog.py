@@ -122,9 +122,8 @@ def event_order(run: RunView, log: EventLog) -> Iterator[Problem]:
         images were copied to the node; then for each epoch from 1 epoch_start, epoch_stop,
         tracked_stats and, where it is evaluated, eval_start, weights_digest (or first this),
         eval_accuracy, eval_stop of the same epoch; run_stop; and after an abort nothing but its
-        run_stop. A
-        run_restart, anywhere between run_start and run_stop, is followed by the epoch after the
-        one it names.
+        run_stop. A run_restart, anywhere between run_start and run_stop, is followed by the epoch
+        after the one it names.
     Why it is bad
         An accuracy after run_stop, or training or copying before run_start, is outside the time
         that is counted.

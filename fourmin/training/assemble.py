@@ -19,7 +19,7 @@ from fourmin.training.backends import keep_freed_memory
 from fourmin.training.comm.build import build_reducer
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.process_group import WorkerPlace
-from fourmin.training.data.order import OrderDigest, evaluation_share
+from fourmin.training.data.order import OrderDigest, evaluation_batches
 from fourmin.training.energy import RunEnergy
 from fourmin.training.evaluate import count, synthetic_batch
 from fourmin.training.fast.choose import Step, build_step, refuse_another_step
@@ -79,7 +79,7 @@ def assemble(
     # On a CPU a warm-up buys time alone, and a replay is not timed.
     if not (job.replay and config.device == "cpu"):
         heartbeat.took(_warm_up(job, place, step))
-        if place.device.type == "cuda":
+        if place.device.type == "cuda" and not job.replay:
             _warm_up_evaluation(job, place, model, precision)
         precision = _precision(job, place)
         if isinstance(step, EagerStep):
@@ -179,8 +179,8 @@ def _warm_up_evaluation(
 ) -> None:
     """The same for this rank's batches of an evaluation: cuDNN chooses by their size."""
     config = job.configuration
-    share = evaluation_share(int(job.dataset["eval_samples"]), place.rank, place.world_size)
-    sizes = {min(config.local_batch_size, len(share)), len(share) % config.local_batch_size} - {0}
+    images, size = int(job.dataset["eval_samples"]), config.local_batch_size
+    sizes = set(map(len, evaluation_batches(images, place.rank, place.world_size, size)))
     batches = [synthetic_batch(size, config.image_size, place.device) for size in sizes]
     count(model, batches, precision)
 

@@ -24,6 +24,7 @@ from fourmin.ruleset import load_ruleset
 from fourmin.training.backends import set_backends
 from fourmin.training.comm import process_group
 from fourmin.training.comm.build import build_reducer
+from fourmin.training.evaluate import synthetic_batch
 from fourmin.training.models import build_model
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.precision import Precision
@@ -56,12 +57,10 @@ def main() -> None:
     schedule, optimizer = LearningRateSchedule(config, 1000), build_optimizer(model, config)
     update = HostUpdate(optimizer, reducer.flat_buffers, precision, schedule)
     step = EagerStep(model, update, reducer, precision, config.label_smoothing)
-    shape = (config.local_batch_size, 3, config.image_size, config.image_size)
-    images = torch.zeros(shape, device=place.device).to(memory_format=torch.channels_last)
-    labels = torch.zeros(config.local_batch_size, dtype=torch.int64, device=place.device)
+    batch = synthetic_batch(config.local_batch_size, config.image_size, place.device)
     gradients = torch.zeros(sum(p.numel() for p in model.parameters()), device=place.device)
     found = {
-        "step_ms": _median_ms(lambda: step([(images, labels)]), place.device),
+        "step_ms": _median_ms(lambda: step([batch]), place.device),
         # One worker has nobody to wait for.
         "allreduce_ms": _median_ms(lambda: dist.all_reduce(gradients), place.device)
         if place.world_size > 1

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 SCRIPTS = ("dom.js", "charts.js", "tables.js", "submission.js", "compare.js", "route.js")
 """Our scripts, in the order in which they need each other."""
+PAGES = "results/"
+"""Where a site has the pages of its results."""
+_LEFT_OUT: dict[str, list[Any] | dict[str, Any]] = {
+    "charts": {}, "runs": [], "findings": [], "ledger": [], "evidence": [],
+}  # fmt: skip
+"""What the index of a site does not say of a result, whose page does."""
 
 
 def prepare() -> None:
@@ -51,7 +57,7 @@ def site(comparison: Comparison) -> Iterator[tuple[str, str]]:
     """
     view = overview(comparison)
     data = page_data(view)
-    sections, figures = data["results"], data["figures"]
+    sections = data["results"]
     style = _asset("page.css")
     for anchor, section in sections.items():
         one = {**data, "figures": [], "results": {anchor: section}}
@@ -69,20 +75,12 @@ def site(comparison: Comparison) -> Iterator[tuple[str, str]]:
         )
         yield f"{PAGES}{anchor}.html", comparison.local(text)
     short = {anchor: {**section, **_LEFT_OUT} for anchor, section in sections.items()}
-    index = {**data, "figures": figures, "results": short, "pages": PAGES}
+    index = {**data, "results": short, "pages": PAGES}
     yield "index.html", _page(comparison, view, index, PAGES)
     yield "charts.js", vega.script()
     yield "result.js", _own_script("dom.js", "charts.js", "submission.js", "single.js")
     yield "data.json", comparison.local(json_format.render(comparison), _in_json)
     yield "data.csv", comparison.local(csv_format.render(comparison))
-
-
-PAGES = "results/"
-"""Where a site has the pages of its results."""
-_LEFT_OUT: dict[str, list[Any] | dict[str, Any]] = {
-    "charts": {}, "runs": [], "findings": [], "ledger": [], "evidence": [],
-}  # fmt: skip
-"""What the index of a site does not say of a result, whose page does."""
 
 
 def _page(comparison: Comparison, view: Overview, data: dict[str, Any], pages: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -62,11 +61,13 @@ def generated(loader: Loader, pixels: np.ndarray) -> Iterator[np.ndarray]:
     """A JPEG of `pixels`, (height, width, 3), as DALI takes a sample of the loader."""
     from PIL import Image
 
-    with tempfile.NamedTemporaryFile(suffix=".jpg") as file:
-        Image.fromarray(pixels).save(file)
+    # On no disk: a worker that is killed leaves nothing.
+    with os.fdopen(os.memfd_create("generated"), "w+b") as file:
+        Image.fromarray(pixels).save(file, "JPEG")
         file.flush()
-        named = os.fsencode(file.name) if reads_paths(loader) else Path(file.name).read_bytes()
-        yield np.frombuffer(named, dtype=np.uint8)
+        path = Path(f"/proc/self/fd/{file.fileno()}")
+        sample = os.fsencode(path) if reads_paths(loader) else path.read_bytes()
+        yield np.frombuffer(sample, dtype=np.uint8)
 
 
 Sample = Callable[[Loader, Split, int], np.ndarray]

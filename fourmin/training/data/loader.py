@@ -24,7 +24,7 @@ from fourmin.training.data.order import (
     Indices,
     augmentation_randoms_of,
     epoch_permutation,
-    evaluation_share,
+    evaluation_batches,
     rank_batch_size,
     rank_share,
     steps_per_epoch,
@@ -260,9 +260,9 @@ class Loader(ABC):
         return Work(self.manifest.split("train"), indices, labels, plan)
 
     def _evaluation_work(self) -> Iterator[Work]:
-        share = evaluation_share(len(self.manifest.split("val")), self.rank, self.world_size)
-        for start in range(0, len(share), self.batch_size):
-            yield self._evaluation_batch(share[start : start + self.batch_size])
+        images = len(self.manifest.split("val"))
+        batches = evaluation_batches(images, self.rank, self.world_size, self.batch_size)
+        yield from map(self._evaluation_batch, batches)
 
     def _evaluation_batch(self, indices: Indices) -> Work:
         labels, widths, heights = (column[indices] for column in self.columns["val"])
@@ -274,11 +274,9 @@ class Loader(ABC):
         _, widths, heights = self.columns[split]
         middle = np.argsort(widths * heights)[len(widths) // 2]
         indices = np.full(self.batch_size, middle, dtype=np.int64)
-        return (
-            self._training_batch(1, indices)
-            if split == "train"
-            else self._evaluation_batch(indices)
-        )
+        if split == "val":
+            return self._evaluation_batch(indices)
+        return self._training_batch(1, indices)
 
     def read_file(self, split: Split, index: int) -> bytes:
         """The bytes of a sample. Raises FourminError when they are not as many as listed."""

@@ -112,6 +112,12 @@ def evaluation_share(n: int, rank: int, world_size: int) -> Indices:
     return np.arange(n * rank // world_size, n * (rank + 1) // world_size, dtype=np.int64)
 
 
+def evaluation_batches(n: int, rank: int, world_size: int, size: int) -> list[Indices]:
+    """The same in batches of `size`, the last of which may be smaller."""
+    share = evaluation_share(n, rank, world_size)
+    return [share[start : start + size] for start in range(0, len(share), size)]
+
+
 class OrderDigest:
     """Running SHA-256 over the samples consumed, as little-endian int64, in order of steps.
 
