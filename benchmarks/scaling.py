@@ -1,7 +1,8 @@
-"""Scaling of ResNet-50 over the GPUs of one node, and all-reduce bandwidths, in one go.
+"""Scaling of a step over the GPUs of one node, and all-reduce bandwidths, in one go.
 
-    python benchmarks/scaling.py [--gpus N] [--batch 256] [--steps 30] [--step eager|fast]
-                                 [--only native lockstep ...] [--output FILE]
+    python benchmarks/scaling.py [--preset NAME] [--gpus N] [--batch 256] [--steps 30]
+                                 [--step eager|fast] [--only native lockstep ...] [--repeat 3]
+                                 [--output FILE]
 
 Starts torchrun on this machine. FP16, channels_last, synthetic images that stay on the GPU. In the
 same processes, taking turns: fourmin's step on each GPU alone without any communication (what N
@@ -9,12 +10,14 @@ GPUs are held against), with `native` and with `tuned`; and the plain scripts of
 `fourmin.bench.peers`, as they are and compiled, alone and in torch's DistributedDataParallel with
 static_graph and gradient_as_bucket_view. Efficiency is the images/s
 of a GPU among N over those of the same step on a GPU alone, which also runs on all GPUs at once,
-so that clocks and power are alike. The last line of the output is JSON.
+so that clocks and power are alike. `--repeat` measures so many times in the same processes, each
+time anew, and gives the median efficiency. The last line of the output is JSON.
 
-`--only` takes the other all-reduces as well. Two more, if named, tell where the rest goes:
-`lockstep` is the lone step and an all-reduce of 4 bytes after it (what waiting for the slowest GPU
-of each step costs), `silent` the step as `native` has it, with all its buckets, that sends nothing
-(what cutting it into buckets costs).
+`--only` takes the other all-reduces as well, and `span`: `native` with the batch statistics of all
+GPUs shared (`bn_span`). Two more, if named, tell where the rest goes: `lockstep` is the lone step
+and an all-reduce of 4 bytes after it (what waiting for the slowest GPU of each step costs),
+`silent` the step as `native` has it, with all its buckets, that sends nothing (what cutting it into
+buckets costs).
 """
 
 from __future__ import annotations
@@ -44,15 +47,19 @@ LEAD_IN = 4
 BLOCKS = 6
 PEERS = {"ddp": "plain", "ddp-compile": "compile"}
 """DistributedDataParallel around a plain script's model, and what kind of script."""
-CONTENDERS = ("lockstep", "silent", *NAMES, *PEERS)
+CONTENDERS = ("lockstep", "silent", "span", *NAMES, *PEERS)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0], allow_abbrev=False
+    )
     parser.add_argument("--gpus", type=int, default=0, help="0: all that are visible")
     parser.add_argument("--batch", type=int, default=256, help="images on each GPU")
     parser.add_argument("--steps", type=int, default=30, help="in a block; 6 blocks of each")
-    preset = load_preset(PRESET)
+    parser.add_argument("--preset", default=PRESET, help="model, image size, optimizer, buckets")
+    parser.add_argument("--repeat", type=int, default=1, help="measurements; the median counts")
+    preset = load_preset(parser.parse_known_args()[0].preset)
     parser.add_argument(
         "--step", choices=FIELDS["step"].choices, default="eager", help="of fourmin"
     )
@@ -126,21 +133,32 @@ def worker(plan_path: str, result_path: str) -> None:
     )
     bandwidths = measure.tune_and_measure(plan, place)
     steps = build_steps(options, place, bandwidths)
-    rates = take_turns(steps, options, place)
+    measured = [take_turns(steps, options, place) for _ in range(options["repeat"])]
+    found = [
+        {
+            "images_per_second_per_gpu": {name: round(rate, 1) for name, rate in rates.items()},
+            "efficiency": {
+                name: round(rates[name] / rates[alone(name)], 4) for name in options["only"]
+            },
+        }
+        for rates in measured
+    ]
     if place.rank == 0:
         result = {
             "gpus": place.world_size,
             "gpu": torch.cuda.get_device_name(),
             "torch": torch.__version__,
             "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            "preset": options["preset"],
             "batch": options["batch"],
             "step": options["step"],
             "fusion_threshold": options["fusion_threshold"],
             "gradient_dtype": options["gradient_dtype"],
-            "images_per_second_per_gpu": {name: round(rate, 1) for name, rate in rates.items()},
-            "efficiency": {
-                name: round(rates[name] / rates[alone(name)], 4) for name in options["only"]
+            **{
+                kind: {name: statistics.median(one[kind][name] for one in found) for name in values}
+                for kind, values in found[0].items()
             },
+            "measurements": found,
             "allreduce": bandwidths,
         }
         Path(result_path).write_text(json.dumps(result))
@@ -162,18 +180,20 @@ def build_steps(
 
     from fourmin.bench.peers import Plain, resnet50
     from fourmin.recipe.schedule import LearningRateSchedule
+    from fourmin.ruleset import load_ruleset
     from fourmin.training.comm.build import build_reducer
     from fourmin.training.comm.fusion import GradientReducer
     from fourmin.training.comm.native import NativeAllReduce
     from fourmin.training.fast.choose import build_step, refuse_another_step
     from fourmin.training.models import build_model
+    from fourmin.training.models.batchnorm import apply_bn_span
     from fourmin.training.models.init import initialize
     from fourmin.training.optim.build import build_optimizer
     from fourmin.training.precision import DTYPES, Precision
 
     batch = options["batch"]
     config = dataclasses.replace(
-        load_preset(PRESET),
+        load_preset(options["preset"]),
         nodes=1,
         procs_per_node=place.world_size,
         global_batch_size=batch * place.world_size,
@@ -189,14 +209,15 @@ def build_steps(
         tuning=tuple(measured["tuning"]),
     )
     lone = dataclasses.replace(place, rank=0, world_size=1, ranks_per_node=1)
-    images = torch.randn(batch, 3, 224, 224, device=place.device)
+    classes = int(load_ruleset().benchmark(config.benchmark).dataset["classes"])
+    images = torch.randn(batch, 3, config.image_size, config.image_size, device=place.device)
     images = images.to(memory_format=torch.channels_last)
-    labels = torch.randint(0, 1000, (batch,), device=place.device)
+    labels = torch.randint(0, classes, (batch,), device=place.device)
 
     def model() -> torch.nn.Module:
         made = build_model(
             config.model,
-            num_classes=1000,
+            num_classes=classes,
             bn_momentum=config.bn_momentum,
             bn_epsilon=config.bn_epsilon,
         ).to(device=place.device, memory_format=torch.channels_last)
@@ -210,10 +231,11 @@ def build_steps(
         return Precision("fp16", place.device, 1024.0, 2000)
 
     def own(
-        kind: str, allreduce: str, workers: Any, *, silent: bool = False
+        kind: str, allreduce: str, workers: Any, *, silent: bool = False, span: int = 1
     ) -> Callable[[], object]:
         """fourmin's step of a kind among `workers`; a lone or silent one sends nothing."""
         made = model()
+        apply_bn_span(made, span, workers.world_size)
         asked = dataclasses.replace(
             config,
             allreduce=allreduce,
@@ -237,7 +259,7 @@ def build_steps(
             precision(),
             schedule(),
             config.label_smoothing,
-            total_steps=WARM_UP + (BLOCKS + 1) * (LEAD_IN + options["steps"]),
+            total_steps=options["repeat"] * (BLOCKS + 1) * (WARM_UP + options["steps"]),
             growth_interval=2000,
             world_size=workers.world_size,
             say=refuse_another_step,
@@ -255,12 +277,14 @@ def build_steps(
 
     def plain(kind: str, workers: Any) -> Callable[[], object]:
         gpu = workers.local_rank if workers.world_size > 1 else None
-        return Plain(partial(resnet50, 1000), "fp16", images, labels, gpu).step(kind)
+        make = partial(resnet50, classes) if config.model == "resnet50" else model
+        return Plain(make, "fp16", images, labels, gpu).step(kind)
 
     builders: dict[str, Callable[[], Callable[[], object]]] = {
         "alone": lambda: own(options["step"], "native", lone),
         "lockstep": lockstep,
         "silent": lambda: own(options["step"], "native", place, silent=True),
+        "span": lambda: own(options["step"], "native", place, span=place.world_size),
         **{name: partial(own, options["step"], name, place) for name in NAMES},
         **{name: partial(plain, kind, place) for name, kind in PEERS.items()},
         **{f"alone-{name}": partial(plain, kind, lone) for name, kind in PEERS.items()},

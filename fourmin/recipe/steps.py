@@ -32,11 +32,6 @@ def against_training(config: Configuration) -> str:
         return f"the fast step is for fp16 and bf16, and this run is {config.precision}"
     if optimizer is None or not optimizer.fused:
         return f"the fast step has no update for {config.optimizer}"
-    if config.bn_span > 1 and not config.model.startswith("resnet"):
-        return (
-            f"the normalization statistics are shared by {config.bn_span} workers (bn_span), and "
-            f"the fast step of {config.model} shares no batch statistics"
-        )
     return ""
 
 

@@ -15,8 +15,9 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from fourmin.training.fast import workspace
+from fourmin.training.fast.alexnet import FusedAlexNet
 from fourmin.training.fast.graphs import at_once
-from fourmin.training.fast.kernels import batchnorm, max_pooling, pointwise
+from fourmin.training.fast.kernels import batchnorm, folding, max_pooling, pointwise, stem
 from fourmin.training.fast.plan import FusionPlan
 from fourmin.training.fast.resnet import FusedResNet
 from fourmin.training.models import build_model
@@ -77,19 +78,23 @@ def note_a_step(model_name: str, shared: int) -> None:
     model = model.to(memory_format=torch.channels_last)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    halves = {p: p.detach().half() for p in model.parameters() if p.ndim == 4}
-    fused = FusedResNet(model, halves, FusionPlan(epilogue=False))
-    images = fused.input_buffer(torch.zeros(2, 3, 64, 64))
+    halves = {p: p.detach().half() for p in model.parameters() if p.ndim > 1}
+    kind, size = (FusedAlexNet, 227) if model_name == "alexnet" else (FusedResNet, 64)
+    fused = kind(model, halves, FusionPlan(epilogue=False))
+    images = torch.zeros(2, 3, size, size).to(memory_format=torch.channels_last)
+    buffer = fused.stem.input_buffer(images)
     with torch.no_grad():
+        fused.refresh()
+        fused.stem.fill(buffer, images)
         fused.loss_and_gradients(
-            images, torch.Tensor.sum, torch.ones(()), Forgotten(), at_once, accumulate=False
+            buffer, torch.Tensor.sum, torch.ones(()), Forgotten(), at_once, accumulate=False
         )
 
 
 def main(model_name: str) -> int:
-    for module in (batchnorm, max_pooling, pointwise):
+    for module in (batchnorm, folding, max_pooling, pointwise, stem):
         for name, kernel in list(vars(module).items()):
-            if isinstance(kernel, triton.JITFunction) and not name.startswith("_"):
+            if isinstance(kernel, triton.JITFunction) and "return" in kernel.fn.__annotations__:
                 setattr(module, name, Noted(kernel))
     wrong = 0
     for capability, shared in SHARED.items():

@@ -20,7 +20,7 @@ from fourmin.training.precision import Precision
 from fourmin.training.step import EagerStep, HostUpdate
 
 CLASSES = 10
-TOTAL_STEPS = 400
+TOTAL_STEPS = 200
 
 
 @dataclass
@@ -79,6 +79,20 @@ def make(
         **options,
     )
     return Trained(model, step, place, reducer, optimizer)
+
+
+class Collect:
+    """A sink that adds gradients at once, and notes whose came."""
+
+    def __init__(self) -> None:
+        self.came: list[nn.Parameter] = []
+
+    def weight(self, parameter: nn.Parameter, gradient: Tensor) -> None:
+        parameter.grad.add_(gradient)
+        self.came.append(parameter)
+
+    def written(self, *parameters: nn.Parameter) -> None:
+        self.came += parameters
 
 
 class Learnable:

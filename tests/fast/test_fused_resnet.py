@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from fast_cases import Collect
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,21 +15,7 @@ from fourmin.training.fast.graphs import at_once
 from fourmin.training.models.resnet import BasicBlock, Bottleneck, ResNet
 
 SCALE = 8.0
-FIELDS = ("pointwise", "to_end", "through_end")
-
-
-class Collect:
-    """A sink that adds gradients at once, and notes whose came."""
-
-    def __init__(self) -> None:
-        self.came: list[nn.Parameter] = []
-
-    def weight(self, parameter: nn.Parameter, gradient: Tensor) -> None:
-        parameter.grad.add_(gradient)
-        self.came.append(parameter)
-
-    def written(self, *parameters: nn.Parameter) -> None:
-        self.came += parameters
+FIELDS = ("pointwise", "stem", "to_end", "through_end")
 
 
 def make(block: type, depths: tuple[int, ...], stem: str, device: torch.device) -> ResNet:
@@ -87,8 +74,8 @@ def test_loss_gradients_and_statistics(
     copies = {m.weight: m.weight.detach() for m in model.modules() if isinstance(m, nn.Conv2d)}
     fused = FusedResNet(model, copies, FusionPlan(**PLANS[plan]))
     fused.refresh()
-    buffer = fused.input_buffer(images)
-    buffer[:, :3].copy_(images)
+    buffer = fused.stem.input_buffer(images)
+    fused.stem.fill(buffer, images)
     sink = Collect()
     with torch.no_grad():
         loss = fused.loss_and_gradients(

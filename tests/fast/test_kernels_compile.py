@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="Triton is not installed")
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("model", ["resnet50"])
+@pytest.mark.parametrize("model", ["resnet50", "alexnet"])
 def test_every_kernel_of_a_step(model: str) -> None:
     script = Path(__file__).parent / "compile_for_gpu.py"
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}

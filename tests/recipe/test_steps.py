@@ -53,12 +53,11 @@ def test_what_is_against_it_on_a_node(
         ({"optimizer": "adamw"}, "", "eager", "has no update for adamw"),
         ({"precision": "fp32"}, "", "eager", "this run is fp32"),
         ({"bn_span": 4}, "", "fast", "step: fast"),
-        ({"bn_span": 4, "model": "alexnet"}, "", "eager",
-         "step: eager, since the normalization statistics are shared by 4 workers (bn_span)"),
+        ({"bn_span": 4, "model": "alexnet"}, "", "fast", "step: fast"),
         ({"model": "alexnet"}, "", "fast", "step: fast"),
         ({"device": "cpu"}, "", "eager", "step: eager, since this run is on the cpu"),
         ({"device": "cpu"}, None, "eager", "this run is on the cpu"),
-        ({"bn_span": 2, "model": "alexnet"}, None, "eager", "shared by 2 workers"),
+        ({"bn_span": 2, "model": "alexnet"}, None, "auto", "step: decided where the workers run"),
         ({}, "Triton is away", "eager", "step: eager, since Triton is away"),
         ({}, None, "auto", "step: decided where the workers run"),
         ({"step": "eager"}, "", "eager", "step: eager, as asked for"),
@@ -80,7 +79,6 @@ def test_what_auto_comes_to(
     [
         {"precision": "fp32"},
         {"device": "cpu", "precision": "bf16", "decoder": "cpu"},
-        {"bn_span": 2, "model": "alexnet"},
         {"optimizer": "lamb", "division": "open"},
     ],
 )

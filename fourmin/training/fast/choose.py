@@ -14,7 +14,7 @@ from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.recipe.steps import against_machine
 from fourmin.system.software import triton_installed
 from fourmin.training.comm.fusion import GradientReducer
-from fourmin.training.models.batchnorm import shared_group
+from fourmin.training.models.alexnet import AlexNet
 from fourmin.training.models.resnet import ResNet
 from fourmin.training.optim.lars import Lars
 from fourmin.training.precision import Precision
@@ -35,9 +35,8 @@ def reason_against(model: nn.Module, optimizer: Optimizer, precision: Precision)
         return reason
     if precision.name == "fp32":
         return "its kernels are for fp16 and bf16, and this run is fp32"
-    for name, module in model.named_modules():
-        if shared_group(module) is not None and not isinstance(model, ResNet):
-            return f"{name} shares batch statistics over ranks (bn_span)"
+    if not isinstance(model, (ResNet, AlexNet)):
+        return f"it has no kernels for {type(model).__name__}"
     return None
 
 

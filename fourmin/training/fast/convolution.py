@@ -28,6 +28,9 @@ class FusedConvolution:
         self.pointwise = module.kernel_size == (1, 1) and module.groups == 1
         self._precision = "ieee" if weight.dtype == torch.float32 else "tf32"
 
+    def refresh(self) -> None:
+        """Take over the working copy, where the weight is another tensor; here it is itself."""
+
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = torch.ops.aten.convolution(
             x, self.weight, None, self.stride, self.padding, _NO_DILATION, False, _NO_PADDING, 1
@@ -76,7 +79,7 @@ class FusedConvolution:
         return self._backward(dy, x, True)
 
     def weight_gradient(self, dy: Tensor, x: Tensor) -> Tensor:
-        """The gradient of the weight, in the activations' type."""
+        """The gradient of the module's weight, in the activations' type."""
         return self._backward(dy, x, False)
 
     # Fused, for 1x1 convolutions.

@@ -15,7 +15,10 @@ from fourmin.training.fast.workspace import (
     empty_like_activation,
     power_of_two,
     rows_of,
+    warps_for,
 )
+
+_HELD_BY_L2 = 1 << 24  # elements
 
 
 class FusedBatchNorm:
@@ -28,11 +31,9 @@ class FusedBatchNorm:
         device = module.weight.device
         self.saved = torch.empty(4, self.channels, device=device)
         self.coefficients = torch.empty(3, self.channels, device=device)
-        # Reductions take narrow tiles, for many programs; what else there is takes whole rows.
+        # Reductions take narrow tiles, for many programs.
         self._block = channels_block(self.channels, 64)
         self._tile = 4096 // self._block
-        self._wide = channels_block(self.channels, 256)
-        self._rows = 8192 // self._wide
         self.accumulate = False
 
     def statistics(self, x: Tensor) -> None:
@@ -63,7 +64,7 @@ class FusedBatchNorm:
         batchnorm.finalize_forward[(self.channels // block,)](
             sums, parts, rows, self.channels, module.weight, module.bias,
             module.running_mean, module.running_var, self.saved, module.eps, module.momentum,
-            BP=power_of_two(parts), BC=block, num_warps=4,
+            BP=power_of_two(parts), BC=block, num_warps=warps_for(parts),
         )  # fmt: skip
 
     def finalize_gradient(self, parts: int, rows: int) -> None:
@@ -81,79 +82,88 @@ class FusedBatchNorm:
             partial if totals is None else totals, rows * self._workspace.span, self.channels,
             self.saved, module.weight.grad, module.bias.grad, self.coefficients,
             SHARED=totals is not None, ACCUMULATE=self.accumulate, BP=power_of_two(parts),
-            BC=block, num_warps=4,
+            BC=block, num_warps=warps_for(parts),
         )  # fmt: skip
-
-    def _grid(self, rows: int) -> tuple[int, int]:
-        return cdiv(rows, self._rows), self.channels // self._wide
 
     def relu(self, x: Tensor) -> Tensor:
         """relu(normalised x)."""
+        return self._apply(x, self.saved, relu=True)
+
+    def normalized(self, x: Tensor) -> Tensor:
+        """Normalised x."""
+        return self._apply(x, self.saved, relu=False)
+
+    def relu_of_biased(self, x: Tensor, affine: Tensor) -> Tensor:
+        """relu(x * scale + shift), `affine[2:4, C]`, FP32: what this normalises where a bias and
+        a ReLU come before it.
+        """
+        return self._apply(x, affine, relu=True)
+
+    def _apply(self, x: Tensor, affine: Tensor, *, relu: bool) -> Tensor:
         y = torch.empty_like(x)
         rows = rows_of(x)
-        batchnorm.apply_relu[self._grid(rows)](
-            x, self.saved, y, rows, self.channels,
-            BM=self._rows, BC=self._wide, num_warps=8,
-        )  # fmt: skip
+        grid, options = pointwise_launch(rows, self.channels)
+        batchnorm.apply_relu[grid](x, affine, y, rows, self.channels, RELU=relu, **options)
         return y
 
     def relu_gradient(self, dy: Tensor, x: Tensor, *, reduced: bool = False) -> Tensor:
         """Gradient of x from that of `relu(x)`; `reduced`: dy is masked, coefficients are there."""
         if not reduced:
-            self._reduce_relu(dy, x, rows_of(x))
+            self._reduce(dy, x, rows_of(x))
         return self.gradient(dy, x, masked=not reduced)
 
-    def _reduce_relu(self, dy: Tensor, x: Tensor, count: int) -> None:
+    def gradient_before_relu(self, dy: Tensor, x: Tensor) -> Tensor:
+        """Gradient of v from that of `normalized(x)`, x = relu(v)."""
+        self._reduce(dy, x, rows_of(x), masked=False)
+        return self.gradient(dy, x, positive=True)
+
+    def _reduce(self, dy: Tensor, x: Tensor, count: int, *, masked: bool = True) -> None:
         """Coefficients from dy and x; the mean and variance are over `count` rows."""
         rows, blocks = rows_of(x), self.channels // self._block
         parts, each = self._workspace.split(rows, self._tile, blocks)
         batchnorm.reduce_relu[(parts, blocks)](
-            dy, x, self.saved, self._workspace.partial, rows, self.channels, each,
+            dy, x, self.saved, self._workspace.partial, rows, self.channels, each, MASKED=masked,
             BM=self._tile, BC=self._block, num_warps=8,
         )  # fmt: skip
         self.finalize_gradient(parts, count)
 
-    def gradient(self, g: Tensor, x: Tensor, *, masked: bool = False) -> Tensor:
-        """a * g + b * x + c; `masked`: g counts only where relu(x) is open."""
+    def gradient(
+        self, g: Tensor, x: Tensor, *, masked: bool = False, positive: bool = False
+    ) -> Tensor:
+        """a * g + b * x + c; `masked`: g counts only where relu(x) is open; `positive`: this
+        counts only where x is.
+        """
         dx = torch.empty_like(x)
         rows = rows_of(x)
-        batchnorm.gradient_relu[self._grid(rows)](
+        grid, options = pointwise_launch(rows, self.channels)
+        batchnorm.gradient_relu[grid](
             g, x, self.saved, self.coefficients, dx, rows, self.channels, MASKED=masked,
-            BM=self._rows, BC=self._wide, num_warps=8,
+            POSITIVE=positive, **options,
         )  # fmt: skip
         return dx
 
-    # The large stem.
+    # Pooling.
 
     def relu_pool(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """max_pool(relu(normalised x), 3, stride 2, padding 1), winning taps (int8), their x."""
-        height, width = x.shape[2:]
-        out_height, out_width = (height - 1) // 2 + 1, (width - 1) // 2 + 1
-        y = empty_like_activation(x, self.channels, out_height, out_width)
-        taps = torch.empty_like(y, dtype=torch.int8)
+        y, taps = empty_pooled(x, padding=1)
         winners = torch.empty_like(y)
-        total = rows_of(y)
-        tile = 1024 // self.channels
-        max_pooling.apply_pool[(cdiv(total, tile),)](
-            x, self.saved, y, taps, winners, total, height, width, out_height, out_width,
-            C=self.channels, BM=tile, num_warps=4,
-        )  # fmt: skip
+        launch_pool(x, self.saved, y, taps, winners, padding=1)
         return y, taps, winners
 
     def relu_pool_gradient(self, dy: Tensor, taps: Tensor, winners: Tensor, x: Tensor) -> Tensor:
         """Gradient of x from that of `relu_pool(x)`."""
-        height, width = x.shape[2:]
-        out_height, out_width = dy.shape[2:]
-        rows = rows_of(x)
         # What is not the maximum of any window has no gradient: the sums are over windows.
-        self._reduce_relu(dy, winners, rows)
-        tile = 1024 // self.channels
+        self._reduce(dy, winners, rows_of(x))
         dx = torch.empty_like(x)
-        max_pooling.gradient_pool[(cdiv(rows, tile),)](
-            dy, taps, x, self.saved, self.coefficients, dx, rows, height, width, out_height,
-            out_width, C=self.channels, BM=tile, num_warps=2,
-        )  # fmt: skip
+        launch_pool_gradient(dy, taps, dx, padding=1, normalization=(x, self))
         return dx
+
+    def pool_of_biased(self, x: Tensor, affine: Tensor) -> tuple[Tensor, Tensor]:
+        """max_pool(`relu_of_biased(x, affine)`, 3, stride 2) and its winning taps (int8)."""
+        y, taps = empty_pooled(x, padding=0)
+        launch_pool(x, affine, y, taps, None, padding=0)
+        return y, taps
 
 
 class BlockEnd:
@@ -218,3 +228,58 @@ class BlockEnd:
             rows, channels, BM=tile, BC=block, num_warps=8,
         )  # fmt: skip
         return dx, dx2
+
+
+def pointwise_launch(rows: int, channels: int) -> tuple[tuple[int, int], dict[str, int]]:
+    """Grid and tiles of a kernel that only reads and writes activations [rows, channels].
+
+    From times on an H200 (benchmarks/results/pointwise-tiles-H200.txt): narrow tiles for what its
+    L2 cache holds.
+    """
+    if rows * channels < _HELD_BY_L2:
+        block, elements, warps = channels_block(channels, 64), 4096, 4
+    elif channels >= 1024:
+        block, elements, warps = channels_block(channels, 128), 4096, 8
+    else:
+        block, elements, warps = channels_block(channels, 512), 2048, 4
+    tile = elements // block
+    return (cdiv(rows, tile), channels // block), {"BM": tile, "BC": block, "num_warps": warps}
+
+
+def empty_pooled(x: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    """(y, taps) of a 3x3 pooling of stride 2 of x, not filled."""
+    sizes = ((size + 2 * padding - 3) // 2 + 1 for size in x.shape[2:])
+    y = empty_like_activation(x, x.shape[1], *sizes)
+    return y, torch.empty_like(y, dtype=torch.int8)
+
+
+def launch_pool(
+    x: Tensor, affine: Tensor, y: Tensor, taps: Tensor, winners: Tensor | None, padding: int
+) -> None:
+    """Fill y, taps and winners from relu(x * affine[2] + affine[3])."""
+    total, channels = rows_of(y), x.shape[1]
+    block = channels_block(channels, 64)
+    tile = 1024 // block
+    max_pooling.apply_pool[(cdiv(total, tile), channels // block)](
+        x, affine, y, taps, y if winners is None else winners, total, *x.shape[2:], *y.shape[2:],
+        C=channels, PADDING=padding, WINNERS=winners is not None, BM=tile, BC=block, num_warps=4,
+    )  # fmt: skip
+
+
+def launch_pool_gradient(
+    dy: Tensor, taps: Tensor, dx: Tensor, padding: int,
+    normalization: tuple[Tensor, FusedBatchNorm] | None = None,
+) -> None:  # fmt: skip
+    """Fill dx; with (x, norm), through the normalization of x that the pooling took."""
+    rows, channels = rows_of(dx), dx.shape[1]
+    block = channels_block(channels, 64)
+    tile = 1024 // block
+    x, saved, coefficients = dx, dx, dx
+    if normalization is not None:
+        x, norm = normalization
+        saved, coefficients = norm.saved, norm.coefficients
+    max_pooling.gradient_pool[(cdiv(rows, tile), channels // block)](
+        dy, taps, x, saved, coefficients, dx, rows, *dx.shape[2:], *dy.shape[2:],
+        C=channels, PADDING=padding, NORMALIZED=normalization is not None, BM=tile, BC=block,
+        num_warps=2,
+    )  # fmt: skip

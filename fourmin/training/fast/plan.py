@@ -40,12 +40,14 @@ class FusionPlan:
 
     - `epilogue`: statistics in the convolution's epilogue by cuDNN, where its frontend is there;
     - `pointwise`: else `forward_statistics`, for 1x1 convolutions;
+    - `stem`: the same in the first convolution;
     - `to_end`: `gradient_to_block_end`;
     - `through_end`: `backward_through_block_end`.
     """
 
     epilogue: bool = True
     pointwise: bool = True
+    stem: bool = True
     to_end: bool = True
     through_end: bool = True
     widest_to_end: int = 128
@@ -60,6 +62,15 @@ class FusionPlan:
         if inputs <= 256 and outputs <= 64:
             return Tiles(128, min(outputs, 64), 64, 4, 3, 2)
         return None
+
+    def stem_tiles(self, inputs: int, outputs: int) -> Tiles | None:
+        """Tiles of `kernels.stem`, `inputs` of one output; None where one program cannot hold the
+        weight.
+        """
+        step = 1 << (inputs - 1).bit_length()
+        if not self.stem or step > 256 or outputs not in (16, 32, 64):
+            return None
+        return Tiles(64, outputs, step, 4, 1, 3)
 
     def to_end_tiles(self, inputs: int, outputs: int) -> Tiles | None:
         """Tiles of `gradient_to_block_end`; None where separate kernels are faster."""

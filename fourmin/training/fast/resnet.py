@@ -20,12 +20,10 @@ from fourmin.training.fast.convolution import FusedConvolution
 from fourmin.training.fast.graphs import Cut
 from fourmin.training.fast.normalization import BlockEnd, FusedBatchNorm
 from fourmin.training.fast.plan import FusionPlan
+from fourmin.training.fast.rewritten import FoldedConvolution
 from fourmin.training.fast.workspace import Workspace
 from fourmin.training.models.batchnorm import shared_group
 from fourmin.training.models.resnet import Bottleneck, ResidualBlock, ResNet
-
-INPUT_CHANNELS = 4
-"""Images are padded to this many channels, for aligned loads in the first convolution."""
 
 
 class Sink(Protocol):
@@ -88,22 +86,16 @@ class FusedBlock:
 class FusedResNet:
     """Forward and backward of a `ResNet`; fp32 on any device where the kernels run, else half.
 
-    `halves` holds the working copy of every convolution's weight but the first one's, which is
-    here, padded to four input channels: call `refresh` after each change of the weights.
+    `halves` holds the working copy of every convolution's weight; the `stem` has one more, folded,
+    and makes the input: call `refresh` after each change of the weights.
     """
 
     def __init__(self, model: ResNet, halves: Mapping[Tensor, Tensor], plan: FusionPlan) -> None:
         self.model = model
         self._plan = plan
-        self._halves = halves
         group = shared_group(model.bn1)
         self._workspace = workspace = Workspace(model.conv1.weight.device, plan, group)
-        first = halves[model.conv1.weight]
-        padded = torch.zeros(
-            (first.shape[0], INPUT_CHANNELS, *first.shape[2:]),
-            dtype=first.dtype, device=first.device,
-        ).to(memory_format=torch.channels_last)  # fmt: skip
-        self.stem = FusedConvolution(model.conv1, padded, workspace)
+        self.stem = FoldedConvolution(model.conv1, halves[model.conv1.weight], workspace)
         assert isinstance(model.bn1, _BatchNorm)
         self.stem_norm = FusedBatchNorm(model.bn1, workspace)
         self.pools = isinstance(model.maxpool, nn.MaxPool2d)
@@ -118,17 +110,12 @@ class FusedResNet:
         self._counters = [counter for counter in counters if counter is not None]
 
     def refresh(self) -> None:
-        """Take over the first convolution's weight."""
-        weight = self._halves[self.model.conv1.weight]
-        self.stem.weight[:, : weight.shape[1]].copy_(weight)
+        """Take over the weights from their working copies, where these are others."""
+        self.stem.refresh()
 
     def input_buffer(self, images: Tensor) -> Tensor:
-        """Memory for images [n, 3, h, w] of this shape; the padding is 0."""
-        n, _, height, width = images.shape
-        return torch.zeros(
-            (n, INPUT_CHANNELS, height, width),
-            dtype=self.stem.weight.dtype, device=self.stem.weight.device,
-        ).to(memory_format=torch.channels_last)  # fmt: skip
+        """Memory for what `stem.fill` makes of images [n, 3, h, w] of this shape."""
+        return self.stem.input_buffer(images)
 
     def loss_and_gradients(
         self,
@@ -227,8 +214,7 @@ class FusedResNet:
             dx = self.stem_norm.relu_gradient(dy, x)
         module = self.stem_norm.module
         sink.written(module.bias, module.weight)
-        weight = self.model.conv1.weight
-        sink.weight(weight, self.stem.weight_gradient(dx, images)[:, : weight.shape[1]])
+        sink.weight(self.model.conv1.weight, self.stem.weight_gradient(dx, images))
 
     def _backward_block(
         self,

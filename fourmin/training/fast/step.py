@@ -1,9 +1,9 @@
 """The fast training step: the same mathematics as `EagerStep`, on the device alone.
 
-- Residual networks run forward and backward through fused kernels (`resnet.FusedResNet`), other
-  models through autograd.
-- Convolutions read half-precision weights that the update writes beside the FP32 masters, which
-  remain the module's parameters: evaluation, digests and checkpoints see them as ever.
+- Models run forward and backward through fused kernels (`resnet.FusedResNet`,
+  `alexnet.FusedAlexNet`).
+- They read half-precision weights that the update writes beside the FP32 masters, which remain
+  the module's parameters: evaluation, digests and checkpoints see them as ever.
 - LARS or SGD with unscaling, overflow check, schedule and loss scale is four kernels.
 - All of it is one CUDA graph with one worker. With several it is one graph for each gradient
   bucket, and the reducer is told between them, so that all-reduces overlap the backward pass as
@@ -28,11 +28,12 @@ from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.lanes import ExposedTime
 from fourmin.training.fast import graphs
-from fourmin.training.fast.general import GeneralModel
+from fourmin.training.fast.alexnet import FusedAlexNet
 from fourmin.training.fast.plan import FusionPlan
 from fourmin.training.fast.resnet import FusedResNet
 from fourmin.training.fast.sink import BucketSink
 from fourmin.training.fast.update import FusedUpdate
+from fourmin.training.models.alexnet import AlexNet
 from fourmin.training.models.resnet import ResNet
 from fourmin.training.precision import DTYPES, Precision
 from fourmin.training.step import MicroBatch
@@ -73,17 +74,18 @@ class FastStep:
         self._label_smoothing = label_smoothing
         self._world_size = world_size
         self._use_graphs = use_graphs
-        self._masters: list[Tensor] = []
-        self._halves: list[Tensor] = []
-        self._executor: FusedResNet | GeneralModel
+        kinds = (nn.Conv2d, nn.Linear)
+        layers = [module for module in model.modules() if isinstance(module, kinds)]
+        self._masters = [layer.weight for layer in layers[:-1]]  # the classifier's stays FP32
+        self._halves = _working_copies(self._masters, DTYPES[precision.name])
+        copies = dict(zip(self._masters, self._halves, strict=True))
+        self._executor: FusedResNet | FusedAlexNet
         if isinstance(model, ResNet):
-            self._masters = [m.weight for m in model.modules() if isinstance(m, nn.Conv2d)]
-            self._halves = _working_copies(self._masters, DTYPES[precision.name])
-            copies = dict(zip(self._masters, self._halves, strict=True))
             self._executor = FusedResNet(model, copies, plan or FusionPlan())
+        elif isinstance(model, AlexNet):
+            self._executor = FusedAlexNet(model, copies, plan or FusionPlan())
         else:
-            copies = {}
-            self._executor = GeneralModel(model, precision)
+            raise ValueError(f"no fused kernels for {type(model).__name__}")
         if precision.name == "fp32":
             copies = {}  # the working copies are the masters
         self._update = FusedUpdate(
@@ -141,7 +143,7 @@ class FastStep:
             count = len(micro_batches)
             for index, (images, labels) in enumerate(micro_batches):
                 buffers = self._buffers(images)
-                buffers[0][:, : images.shape[1]].copy_(images, non_blocking=True)
+                self._executor.stem.fill(buffers[0], images)
                 buffers[1].copy_(labels, non_blocking=True)
                 self._pass(buffers, count, first=index == 0, last=index + 1 == count)
             if self._world_size == 1:
@@ -155,8 +157,7 @@ class FastStep:
         self._update.launch()
 
     def _refresh(self) -> None:
-        if self._halves:
-            torch._foreach_copy_(self._halves, [master.detach() for master in self._masters])
+        torch._foreach_copy_(self._halves, [master.detach() for master in self._masters])
         self._executor.refresh()
 
     def _buffers(self, images: Tensor) -> MicroBatch:
@@ -235,6 +236,8 @@ class FastStep:
             self._loss,
         ]
         before = [tensor.clone() for tensor in changed]
+        device = self._loss.device
+        drawn = torch.cuda.get_rng_state(device)
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -245,6 +248,7 @@ class FastStep:
         torch.cuda.current_stream().wait_stream(stream)
         for tensor, value in zip(changed, before, strict=True):
             tensor.copy_(value)
+        torch.cuda.set_rng_state(drawn, device)
         self._executor.refresh()
 
 

@@ -49,6 +49,11 @@ def power_of_two(parts: int) -> int:
     return min(512, max(16, 1 << (parts - 1).bit_length()))
 
 
+def warps_for(parts: int) -> int:
+    """Warps of a program that adds partial sums: one, that waits for no other, where few are."""
+    return 1 if parts <= 16 else 4
+
+
 def rows_of(x: Tensor) -> int:
     """M of an activation [n, C, h, w] in channels-last memory, seen as a matrix [M, C]."""
     return x.shape[0] * x.shape[2] * x.shape[3]
@@ -110,8 +115,9 @@ class Workspace:
         totals = self._totals[:columns]
         block = channels_block(columns, 16)
         batchnorm.add_parts[(columns // block,)](
-            self.partial, parts, columns, totals, BP=power_of_two(parts), BC=block, num_warps=4
-        )
+            self.partial, parts, columns, totals, BP=power_of_two(parts), BC=block,
+            num_warps=warps_for(parts),
+        )  # fmt: skip
         self.cut(partial(self._add_over_ranks, totals))
         return totals
 

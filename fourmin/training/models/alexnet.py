@@ -37,6 +37,17 @@ IMAGE_SIZE = 227
 """Height and width (pixels) that the fully connected layers are made for."""
 
 
+def refuse_other_sizes(images: Tensor) -> None:
+    """Raises FourminError for images [n, c, h, w] that an AlexNet cannot take."""
+    height, width = images.shape[-2:]
+    if (height, width) != (IMAGE_SIZE, IMAGE_SIZE):
+        raise FourminError(
+            f"AlexNet cannot take images of {height} x {width} pixels",
+            f"its fully connected layers are made for {IMAGE_SIZE} x {IMAGE_SIZE}",
+            f"--set image_size={IMAGE_SIZE}",
+        )
+
+
 class AlexNet(nn.Module):
     """Five convolutions, three fully connected layers; 227x227 images only."""
 
@@ -63,12 +74,7 @@ class AlexNet(nn.Module):
 
         Raises FourminError for images of another size.
         """
-        if x.shape[-2:] != (IMAGE_SIZE, IMAGE_SIZE):
-            raise FourminError(
-                f"AlexNet cannot take images of {x.shape[-2]} x {x.shape[-1]} pixels",
-                f"its fully connected layers are made for {IMAGE_SIZE} x {IMAGE_SIZE}",
-                f"--set image_size={IMAGE_SIZE}",
-            )
+        refuse_other_sizes(x)
         x = self.bn1(self.pool(functional.relu(self.conv1(x), inplace=True)))  # 27 x 27
         x = self.bn2(self.pool(functional.relu(self.conv2(x), inplace=True)))  # 13 x 13
         x = self.bn3(functional.relu(self.conv3(x), inplace=True))

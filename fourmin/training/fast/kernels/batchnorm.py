@@ -135,8 +135,10 @@ def finalize_backward(
 
 
 @triton.jit
-def apply_relu(x, saved, y, m_total, channels, BM: tl.constexpr, BC: tl.constexpr) -> None:
-    """y = relu(x * scale + shift)."""
+def apply_relu(
+    x, saved, y, m_total, channels, RELU: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr
+) -> None:
+    """y = relu(x * scale + shift); without RELU, x * scale + shift."""
     m = tl.program_id(0) * BM
     c = tl.program_id(1) * BC + tl.arange(0, BC)
     r = tl.arange(0, BM)
@@ -145,10 +147,10 @@ def apply_relu(x, saved, y, m_total, channels, BM: tl.constexpr, BC: tl.constexp
     mask = (m + r < m_total)[:, None]
     scale = tl.load(saved + 2 * channels + c)[None, :]
     shift = tl.load(saved + 3 * channels + c)[None, :]
-    tile = tl.load(x + base + offsets, mask=mask, other=0.0).to(tl.float32)
-    tl.store(
-        y + base + offsets, tl.maximum(tile * scale + shift, 0.0).to(y.dtype.element_ty), mask=mask
-    )
+    out = tl.load(x + base + offsets, mask=mask, other=0.0).to(tl.float32) * scale + shift
+    if RELU:
+        out = tl.maximum(out, 0.0)
+    tl.store(y + base + offsets, out.to(y.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -186,9 +188,10 @@ def apply_block_end(
 
 @triton.jit
 def reduce_relu(
-    dy, x, saved, partial, m_total, channels, rows, BM: tl.constexpr, BC: tl.constexpr
-) -> None:
-    """partial[p, 0:2, C]: sums of g and g * (x - mean) for y = relu(x * scale + shift)."""
+    dy, x, saved, partial, m_total, channels, rows, MASKED: tl.constexpr, BM: tl.constexpr,
+    BC: tl.constexpr,
+) -> None:  # fmt: skip
+    """partial[p, 0:2, C]: sums of g and g * (x - mean); g is dy, or dy where y > 0 if MASKED."""
     p = tl.program_id(0)
     c = tl.program_id(1) * BC + tl.arange(0, BC)
     start = p * rows
@@ -206,7 +209,8 @@ def reduce_relu(
         tile = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
         g = tl.load(dy + at, mask=mask, other=0.0).to(tl.float32)
         at += BM * channels
-        g = tl.where(tile * scale + shift > 0, g, 0.0)
+        if MASKED:
+            g = tl.where(tile * scale + shift > 0, g, 0.0)
         sums += g
         products += g * (tile - mean)
     out = partial + p * 2 * channels + c
@@ -268,9 +272,12 @@ def reduce_block_end(
 @triton.jit
 def gradient_relu(
     dy, x, saved, coefficients, dx, m_total, channels, MASKED: tl.constexpr,
-    BM: tl.constexpr, BC: tl.constexpr,
+    POSITIVE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ) -> None:  # fmt: skip
-    """dx = a * g + b * x + c; g is `dy` itself, or dy where y > 0 if MASKED."""
+    """dx = a * g + b * x + c; g is `dy` itself, or dy where y > 0 if MASKED.
+
+    If POSITIVE, x came out of a ReLU, and dx is the gradient before it.
+    """
     m = tl.program_id(0) * BM
     c = tl.program_id(1) * BC + tl.arange(0, BC)
     r = tl.arange(0, BM)
@@ -286,7 +293,10 @@ def gradient_relu(
         scale = tl.load(saved + 2 * channels + c)[None, :]
         shift = tl.load(saved + 3 * channels + c)[None, :]
         g = tl.where(tile * scale + shift > 0, g, 0.0)
-    tl.store(dx + base + offsets, (ca * g + cb * tile + cc).to(dx.dtype.element_ty), mask=mask)
+    g = ca * g + cb * tile + cc
+    if POSITIVE:
+        g = tl.where(tile > 0, g, 0.0)
+    tl.store(dx + base + offsets, g.to(dx.dtype.element_ty), mask=mask)
 
 
 @triton.jit
