@@ -51,9 +51,7 @@ CONTENDERS = ("lockstep", "silent", "span", *NAMES, *PEERS)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__.partition("\n")[0], allow_abbrev=False
-    )
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--gpus", type=int, default=0, help="0: all that are visible")
     parser.add_argument("--batch", type=int, default=256, help="images on each GPU")
     parser.add_argument("--steps", type=int, default=30, help="in a block; 6 blocks of each")
