@@ -14,6 +14,7 @@ from fourmin.training.models import forward_flops
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
+BY_CUDNN = "convolutions by cuDNN, with statistics"
 COUNT = """
 import json, kernels
 count = kernels.count_step("resnet50-64k", 4, "fp16")
