@@ -122,6 +122,7 @@ def learn(given: argparse.Namespace) -> None:
     train, labels, val, truth = tensors
     print(f"{len(train) + len(val)} images in {time.perf_counter() - began:.1f} s", flush=True)
     torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True
     model = getattr(torchvision.models, given.model, small)(num_classes=given.classes)
     model = model.to(device, memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(
