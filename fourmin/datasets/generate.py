@@ -6,9 +6,12 @@ last: a folder without them is not finished. A file in it says so, and the next 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,18 +75,18 @@ def generate_fractals(
     with told("images cannot be generated here", install("train"), ImportError):
         from fourmin.datasets.fractals import require_known_answer
     require_known_answer()
-    _empty(dest)
     images = size.classes * (size.train + size.val)
-    require_room(dest, images * MEAN_BYTES)
     pieces = [
         _Piece(f"{split}-{number:06d}.tar", split, first, min(first + IMAGES_A_SHARD, end), each)
         for split, each in zip(SPLITS, size[1:], strict=True)
         for end in (size.classes * each,)
         for number, first in enumerate(range(0, end, IMAGES_A_SHARD))
     ]
+    workers = min(workers or len(os.sched_getaffinity(0)), len(pieces))
     written, done = [], 0
-    with told(f"cannot write the images to {dest}", "make room, and run the same command again"):
-        workers = min(workers or len(os.sched_getaffinity(0)), len(pieces))
+    step = "make room, and run the same command again"
+    with told(f"cannot write the images to {dest}", step), _alone(dest):
+        require_room(dest, images * MEAN_BYTES)
         for one in spread(_write, dest, pieces, workers, f"writing {dest}"):
             written.append(one)
             done += one.shard.samples
@@ -105,19 +108,27 @@ def generate_fractals(
     )
 
 
-def _empty(dest: Path) -> None:
-    """Have `dest` there, without what a command left that did not end."""
+@contextmanager
+def _alone(dest: Path) -> Iterator[None]:
+    """Have `dest` there, without what a command left that did not end, and for this one alone."""
     mark = dest / GENERATING
     if not mark.exists() and dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
         raise FourminError(
             f"{dest} is not empty", "a dataset is written whole", "name a folder that is not there"
         )
     ensure_writable_folder(dest, "folder of the images")
-    with told(f"cannot write the images to {dest}"):
-        mark.touch()
+    with open(mark, "wb") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            why = "another command is generating images there"
+            raise FourminError(f"{dest} is taken", why, "wait for its end") from None
+        except OSError:
+            pass  # of a file system without locks
         for pattern in (INDEX_NAME, MANIFEST_NAME, "*.tar", ".*.tar.*"):
             for left in dest.glob(pattern):
                 left.unlink()
+        yield
 
 
 def _class_name(label: int) -> str:

@@ -309,6 +309,19 @@ def test_a_folder_with_something_in_it_is_left_alone(made: Path, tmp_path: Path)
     assert generate_fractals(tmp_path / "empty", Size(1, 1, 1), 1).images == 2
 
 
+def test_two_commands_do_not_write_to_one_folder(made: Path, tmp_path: Path) -> None:
+    folder, refused = tmp_path / "made", []
+
+    def second(*_: int) -> None:
+        with pytest.raises(FourminError, match="is taken") as caught:
+            generate_fractals(folder, SMALL, 1)
+        refused.append(caught.value.exit_code)
+
+    generate_fractals(folder, SMALL, 1, second)
+    assert refused == [2, 2]
+    assert contents(folder) == contents(made)
+
+
 def test_a_full_disk_is_told_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10**10))
