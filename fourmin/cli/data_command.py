@@ -152,7 +152,7 @@ def generate(
     """Make a dataset of ImageNet's shape from nothing, as tar shards with an index.
 
     fractals: 100 classes of figures, 1,300 training and 50 validation JPEGs each, about 500x375
-    pixels and 113 kB (15.5 GB in all), the same bytes on every machine. Other numbers of classes or
+    pixels and 112 kB (15.3 GB in all), the same bytes on every machine. Other numbers of classes or
     images are another dataset, of the same images. What a kill left is written anew.
     """
     from rich.console import Console

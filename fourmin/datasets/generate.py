@@ -37,7 +37,7 @@ from fourmin.datasets.shards import (
 
 IMAGES_A_SHARD = 500
 MEAN_BYTES = 116_000
-"""Of an image in a shard, with its headers: a little more than of 800 images of 40 classes."""
+"""Of an image in a shard, with its headers: a little more than of the whole set."""
 
 
 class Size(NamedTuple):
