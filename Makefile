@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 RESULTS ?= results
 LOWEST ?= train report tensorboard
-LOWEST_TESTS ?= tests/cli tests/rules tests/report tests/results tests/recipe tests/training tests/run
+LOWEST_TESTS ?= tests/cli tests/rules tests/report tests/results tests/recipe tests/training tests/run \
+	tests/datasets/test_fractals.py
 
 # Files of tests beside each other, in the order that tests/conftest.py gives them. A worker that
 # crashes ends the run with its test's name, and no new one takes its place, which may hang.

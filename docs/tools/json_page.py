@@ -105,6 +105,10 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "data-check": ("`fourmin data check --json`", {"differences": texts}),
     "data-prepare": ("`fourmin data prepare --json`", {"images": whole}),
+    "data-generate": (
+        "`fourmin data generate --json`",
+        {"images": whole, "digests": {"train": text, "val": text}},
+    ),
 }  # fmt: skip
 """Each kind without `fourmin-`: what prints it, and the keys that it has in any case."""
 

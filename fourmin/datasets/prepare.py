@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import ensure_writable_folder, sync_folder
+from fourmin.base.files import ensure_writable_folder
 from fourmin.base.mishaps import told
 from fourmin.datasets.cache import replace_folder
 from fourmin.datasets.catalogue import Catalogue, Where, places
@@ -38,16 +37,17 @@ from fourmin.datasets.manifest_image import map_manifest, write_image
 from fourmin.datasets.pool import Progress, spread
 from fourmin.datasets.report import NOTHING_KNOWN, CheckReport, Known
 from fourmin.datasets.shards import (
-    END,
     INDEX_NAME,
     Shard,
     before_image,
     holds_shards,
     lay_out,
-    padded,
+    padding,
     read_samples,
+    require_room,
     sample_name,
     write_index,
+    writing_shard,
 )
 
 SHARD_BYTES = 256 << 20
@@ -76,6 +76,7 @@ class PreparedData:
     kept: int = 0
     told: tuple[str, ...] = ()
     pins: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "folder": str(self.folder), "seconds": round(self.seconds, 3)}
@@ -249,13 +250,7 @@ def _refuse_others(dest: Path, shards: list[Shard]) -> None:
     for left_over in dest.glob(".*.tar.*"):
         left_over.unlink()
     needed = sum(shard.bytes for shard in shards if shard.name not in present)
-    free = shutil.disk_usage(dest).free
-    if needed > free:
-        raise FourminError(
-            f"there is no room for the shards in {dest}",
-            f"they need {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free",
-            "name a folder on another disk",
-        )
+    require_room(dest, needed)
 
 
 def _take_on(place: _Place, shard: Shard) -> tuple[int, int]:
@@ -323,28 +318,10 @@ def _not_ours(path: Path, why: str) -> FourminError:
 
 def _write(place: _Place, shard: Shard, manifest: Manifest) -> None:
     split = manifest.split(shard.split)
-    descriptor, name = tempfile.mkstemp(prefix=f".{shard.name}.", dir=place.dest)
-    temporary = Path(name)
-    try:
-        with open(descriptor, "wb") as file:
-            for index, where in _places(place, shard, manifest):
-                data = _read_image(where, split, index, place.again)
-                file.write(before_image(split, index) + data + bytes(padded(len(data)) - len(data)))
-            file.write(END)
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp lets nobody but the owner read it.
-        temporary.chmod(0o666 & ~_umask())
-        os.replace(temporary, place.dest / shard.name)
-        sync_folder(place.dest)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    with writing_shard(place.dest / shard.name) as file:
+        for index, where in _places(place, shard, manifest):
+            data = _read_image(where, split, index, place.again)
+            file.write(before_image(split, index) + data + padding(len(data)))
 
 
 def _read_image(where: Where, split: Split, index: int, again: str) -> bytes:

@@ -18,15 +18,18 @@ import hashlib
 import json
 import os
 import re
+import shutil
+import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from fourmin.base.canonical import loads_strict
 from fourmin.base.errors import FourminError
-from fourmin.base.files import write_durably
+from fourmin.base.files import sync_folder, write_durably
 from fourmin.base.mishaps import told
 from fourmin.base.text import command
 from fourmin.datasets.columns import Split
@@ -34,6 +37,8 @@ from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
 
 SCHEMA_VERSION = 1
 INDEX_NAME = "fourmin-shards.txt"
+GENERATING = ".fourmin-generate"
+"""A file beside shards that are being generated."""
 BLOCK = 512
 """Tar's unit: headers take one, contents a whole number of them."""
 IMAGE_AT = 3 * BLOCK
@@ -93,9 +98,54 @@ def image_header(split: Split, index: int) -> bytes:
 
 def before_image(split: Split, index: int) -> bytes:
     """All of a sample that stands before its image: IMAGE_AT bytes."""
-    label = b"%d" % split.labels[index]
-    header = member_header(f"{index:09d}.cls", len(label))
-    return header + label.ljust(BLOCK, b"\0") + image_header(split, index)
+    return class_member(index, split.labels[index]) + image_header(split, index)
+
+
+def class_member(index: int, label: int) -> bytes:
+    """The first member of a sample, which holds its class."""
+    text = b"%d" % label
+    return member_header(f"{index:09d}.cls", len(text)) + text.ljust(BLOCK, b"\0")
+
+
+@contextmanager
+def writing_shard(path: Path) -> Iterator[BinaryIO]:
+    """A file for the samples of a shard, which becomes `path` when it is whole. Raises OSError."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    temporary = Path(name)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.write(END)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp lets nobody but the owner read it.
+        temporary.chmod(0o666 & ~_umask())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def padding(size: int) -> bytes:
+    """What stands behind an image of `size` bytes."""
+    return bytes(padded(size) - size)
+
+
+def require_room(folder: Path, needed: int) -> None:
+    """Raise FourminError unless `needed` bytes of shards have room in `folder`."""
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise FourminError(
+            f"there is no room for the shards in {folder}",
+            f"they need {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free",
+            "name a folder on another disk",
+        )
 
 
 def lay_out(manifest: Manifest, shard_bytes: int) -> list[Shard]:
@@ -194,10 +244,11 @@ def holds_shards(folder: Path) -> bool:
 def require_finished(folder: Path) -> None:
     """Raise FourminError where the writing of the shards in `folder` did not come to its end."""
     if not (folder / INDEX_NAME).exists() or not (folder / MANIFEST_NAME).exists():
+        how = ("generate", "fractals") if (folder / GENERATING).exists() else ("prepare", "SOURCE")
         raise FourminError(
             f"the shards in {folder} are not finished",
             "manifest and index are written last, and one of them is not there",
-            f"go on with: {command('data', 'prepare', 'SOURCE', folder)}",
+            f"go on with: {command('data', *how, folder)}",
         )
 
 
@@ -224,18 +275,18 @@ def read_samples(path: Path, shard: Shard, split: Split) -> Iterator[Sample]:
             size = split.sizes[index]
             before = file.read(IMAGE_AT)
             data = file.read(size)
-            padding = file.read(padded(size) - size)
-            yield Sample(index, data, _fault(split, index, before, data, padding))
+            behind = file.read(padded(size) - size)
+            yield Sample(index, data, _fault(split, index, before, data, behind))
         if file.read() != END:
             raise FourminError(f"{shard.name} does not end as a tar archive does")
 
 
-def _fault(split: Split, index: int, before: bytes, data: bytes, padding: bytes) -> str:
+def _fault(split: Split, index: int, before: bytes, data: bytes, behind: bytes) -> str:
     if before != before_image(split, index):
         return "its tar headers or its class have changed"
     if hashlib.sha256(data).digest() != split.hashes[32 * index : 32 * index + 32]:
         return "its bytes have changed: the manifest lists another SHA-256"
-    return "the padding behind it has changed" if any(padding) else ""
+    return "the padding behind it has changed" if any(behind) else ""
 
 
 def sample_name(shard: Shard, split: Split, index: int) -> str:

@@ -227,7 +227,7 @@ def test_shards_of_which_one_is_gone_are_not_finished_until_it_is_back(tree, sha
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("fourmin.datasets.prepare.sync_folder", broken)
+        patch.setattr("fourmin.datasets.shards.sync_folder", broken)
         with pytest.raises(FourminError, match="No space left"):
             prepare([tree], shards, shard_bytes=SHARD, workers=1)
     with pytest.raises(FourminError, match="not finished"):

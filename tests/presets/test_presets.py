@@ -19,7 +19,7 @@ IMAGENET = [name for name in PRESETS if load_preset(name).benchmark in ("resnet5
 
 def test_the_missions_names_are_there():
     assert set(PRESETS) >= {
-        "digits", "fashion-mnist", "tiny-imagenet",
+        "digits", "fashion-mnist", "tiny-imagenet", "fractals-resnet50",
         "resnet50-256", "resnet50-8k", "resnet50-32k", "resnet50-64k",
         "alexnet-512", "alexnet-32k", "alexnet-64k",
     }  # fmt: skip
@@ -108,7 +108,7 @@ def test_the_batch_arithmetic_of_each_source(name, nodes, workers, images, share
 # What a machine makes of a preset.
 
 
-@pytest.mark.parametrize("name", ["digits", "fashion-mnist", "tiny-imagenet"])
+@pytest.mark.parametrize("name", ["digits", "fashion-mnist", "tiny-imagenet", "fractals-resnet50"])
 def test_a_campaign_on_a_cpu_records_what_it_always_did(name):
     preset = load_preset(name)
     decided = {"device": "cpu", "precision": "bf16", "decoder": "cpu", "step": "eager"}

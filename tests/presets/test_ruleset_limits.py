@@ -161,6 +161,7 @@ def test_the_schema_refuses_limits_that_mean_nothing(limit):
 
 def test_an_unknown_benchmark_names_the_known_ones():
     with pytest.raises(
-        FourminError, match="alexnet, digits, fashion-mnist, resnet50, tiny-imagenet"
+        FourminError,
+        match="alexnet, digits, fashion-mnist, fractals-resnet50, resnet50, tiny-imagenet",
     ):
         load_ruleset().benchmark("resnet18")

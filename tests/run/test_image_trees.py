@@ -47,6 +47,25 @@ def test_two_steps_and_an_evaluation_in_two_workers(
 
 
 @pytest.mark.slow
+def test_generated_images_are_practised_on_and_too_few_are_told_before(tmp_path: Path) -> None:
+    images, results = tmp_path / "fractals", tmp_path / "results"
+    few = ("--classes", "3", "--train", "20", "--val", "5")
+    made = fourmin("data", "generate", "fractals", str(images), *few, state=tmp_path)
+    assert made.returncode == 0, made.stderr
+    options = ("--preset", "fractals-resnet50", "--max-steps", "2", "--set", "device=cpu")
+    process = fourmin(
+        "run", "--practice", "--data-dir", str(images), "--results-dir", str(results), *options,
+        state=tmp_path,
+    )  # fmt: skip
+    assert process.returncode == 2
+    assert "a global batch of 256 is larger than the 60 training images" in process.stderr
+    assert not results.exists()
+    result = practice(images, results, *options, "--set", "global_batch_size=8")
+    assert len(result["first_losses"]) == 2
+    assert result["dataset"]["train_samples"] == 60
+
+
+@pytest.mark.slow
 def test_every_all_reduce_gives_the_same_losses(finished_run: Callable[..., FinishedRun]) -> None:
     """Hybrid, which is made of two of them, is not slow: see test_step_oracle.py."""
     found = {}

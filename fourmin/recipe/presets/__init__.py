@@ -14,6 +14,7 @@ from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets.alexnet import alexnet_32k, alexnet_64k, alexnet_512
 from fourmin.recipe.presets.digits import digits
 from fourmin.recipe.presets.fashion_mnist import fashion_mnist
+from fourmin.recipe.presets.fractals import fractals_resnet50
 from fourmin.recipe.presets.resnet50 import resnet50_8k, resnet50_32k, resnet50_64k, resnet50_256
 from fourmin.recipe.presets.tiny_imagenet import tiny_imagenet
 
@@ -23,6 +24,7 @@ PRESETS: dict[str, Preset] = {
     "digits": digits,
     "fashion-mnist": fashion_mnist,
     "tiny-imagenet": tiny_imagenet,
+    "fractals-resnet50": fractals_resnet50,
     "resnet50-256": resnet50_256,
     "resnet50-8k": resnet50_8k,
     "resnet50-32k": resnet50_32k,
