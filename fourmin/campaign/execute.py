@@ -28,12 +28,11 @@ from fourmin.campaign.events import (
     RunRestarting,
     RunStarting,
 )
-from fourmin.campaign.placement import MAX_RESTARTS
+from fourmin.campaign.placement import Placement
 from fourmin.campaign.restart import look_at
 from fourmin.campaign.watch import Failure, Watch
 from fourmin.launch import Launcher
 from fourmin.launch.job import Job
-from fourmin.launch.timeouts import Timeouts
 from fourmin.ledger.campaign import CHECKPOINTS_FOLDER, EVENTS_FILE, Campaign, RunState
 from fourmin.log import keys
 from fourmin.log.records import Record
@@ -51,8 +50,7 @@ class Materials:
     data_dir: Path
     manifest: Path
     system: Mapping[str, Any]
-    stage: Path | None = None
-    timeouts: Timeouts = field(default_factory=Timeouts)
+    placement: Placement = field(default_factory=Placement)
 
 
 def execute(
@@ -60,13 +58,11 @@ def execute(
     materials: Materials,
     launcher: Launcher,
     observer: Observer,
-    max_restarts: int = MAX_RESTARTS,
-    most_runs: int | None = None,
 ) -> Mapping[str, Any] | None:
     """Run every slot that has no outcome yet, then close the campaign; returns the summary.
 
-    With `most_runs`, at most so many; None is returned, and the campaign left open, where more
-    remain.
+    Where a job is to have so many runs, no more are made; None is returned, and the campaign left
+    open, where more remain.
 
     The caller holds the campaign's lock. A slot that was started before and has no outcome goes
     on from its last checkpoint, its clock running; so does one whose workers fail, at most
@@ -77,14 +73,14 @@ def execute(
     observer.take(CampaignOpened.of(campaign))
     for note in campaign.plan.unseen_notes():
         observer.take(Note(note))
-    ran = 0
+    ran, placement = 0, materials.placement
     for slot in campaign.slots():
         if slot.status is not None:
             continue
-        if ran == most_runs:
+        if ran == placement.runs_per_job:
             return None
         with mishaps_told(campaign.folder, slot):
-            _SlotRun(campaign, slot, materials, launcher, observer).run(max_restarts)
+            _SlotRun(campaign, slot, materials, launcher, observer).run(placement.max_restarts)
         ran += 1
     with mishaps_told(campaign.folder):
         summary = summarize(campaign.plan, campaign.digest, campaign.head, read_runs(campaign))
@@ -207,6 +203,7 @@ class _SlotRun:
 
     def _job(self, scratch: Path) -> Job:
         campaign, plan = self._campaign, self._campaign.plan
+        placement = self._materials.placement
         folder = campaign.run_folder(self._slot.run).resolve()
         return Job(
             configuration=campaign.configuration,
@@ -228,8 +225,9 @@ class _SlotRun:
             checkpoints=folder / CHECKPOINTS_FOLDER,
             control_socket=scratch / "control",
             scratch=scratch,
-            stage=None if self._materials.stage is None else self._materials.stage.resolve(),
-            imports_seconds=self._materials.timeouts.imports,
+            stage=placement.stage and placement.stage.resolve(),
+            imports_seconds=placement.timeouts.imports,
+            profile=placement.profile,
         )
 
 

@@ -11,9 +11,6 @@ from fourmin.launch import Surroundings, network
 from fourmin.launch.site import Site
 from fourmin.launch.timeouts import Timeouts
 
-MAX_RESTARTS = 3
-"""How often a command starts the workers of a run again when some of them fail."""
-
 
 @dataclass(frozen=True)
 class Placement:
@@ -29,11 +26,14 @@ class Placement:
     """What goes over the launcher's section of the site; None where it was not given."""
     address: str = ""
     runs_per_job: int | None = None
-    max_restarts: int = MAX_RESTARTS
+    max_restarts: int = 3
+    """How often a command starts the workers of a run again when some of them fail."""
     timeouts: Timeouts = field(default_factory=Timeouts)
     trial: bool = False
     """Whether each node of several is tried alone first."""
     exclude_slow: bool = False
+    profile: int | None = None
+    """Of how many steps each run leaves a trace (practice only)."""
 
     def surroundings(self, site: Site, say: Callable[[str], None]) -> Surroundings:
         """What a launcher may use. Raises FourminError for an address that is none."""

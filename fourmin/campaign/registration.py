@@ -66,7 +66,7 @@ def opened(
             campaign.assign_registered_seeds(registered_beacon(campaign, prepared.wanted.base))
         yield (
             campaign,
-            Materials(data.folder, data.path, system, placement.stage, placement.timeouts),
+            Materials(data.folder, data.path, system, placement),
         )
 
 

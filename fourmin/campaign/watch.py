@@ -42,7 +42,7 @@ class Watch:
 
     `on_ready` is called once, when rank 0 asks whether the clock may start, and answered when it
     returns; after a restart nobody asks. `on_record` is called for every record that the event
-    log gains. `say` is told which workers are waited for.
+    log gains. `say` is told which workers are waited for, and what they say to the user.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Watch:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._job = job
+        self._say = say
         self._importing = _Importing(job.configuration.workers, say)
         self._on_ready = on_ready
         self._on_record = on_record
@@ -110,6 +111,8 @@ class Watch:
             launched.go(message.rank)
         elif message.kind == "progress":
             self._silence.broken_by(message)
+        elif message.kind == "note":
+            self._say(str(message.data["text"]))
         elif message.kind == "stopped":
             self._silence.broken_by(message)
             self.stopped_ms = message.received_ms

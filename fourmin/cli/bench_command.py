@@ -261,8 +261,6 @@ def ab(
 
     At least 10 pairs, until the intervals are narrow enough for the margin, or to the limit. Each
     quantity is judged for itself: of runs, time to the target, steady rate and epochs.
-
-    fourmin bench ab --a "--preset digits" --b "--preset digits --set lars_epsilon=1e-9"
     """
     from fourmin.bench import ab as bench
     from fourmin.cli.output import print_json, say, stderr

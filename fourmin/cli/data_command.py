@@ -80,7 +80,7 @@ def prepare(
     sources: Annotated[
         list[Path],
         typer.Argument(
-            metavar="SOURCE...",
+            metavar="SOURCE",
             help="What there is of the dataset: archives, folders, parquet, TFRecord, labels.",
         ),
     ],

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def doctor(
     data_dir: Annotated[
-        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*.")
+        Path | None, typer.Option(help="Images: train/<class>/* and val/<class>/*, or shards.")
     ] = None,
     results_dir: Annotated[Path, typer.Option(help="Where campaigns would be written.")] = Path(
         "results"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,9 @@ from fourmin.base.toml import tomllib
 
 EXAMPLES = Path(__file__).with_name("examples.toml")
 
+_TYPE = re.compile(r" <(?:list\[)?(int|float|str|path)(?: range)?\]?>", re.IGNORECASE)
+_WORDS = {"int": "N", "float": "X", "str": "TEXT", "path": "PATH"}
+"""What is shown in place of a type as typer names it; an argument has its own name."""
 MOST_COLUMN = 30
 """Where what an option means begins at the latest."""
 
@@ -32,9 +36,11 @@ class Command(TyperCommand):
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None:
-                usual = "Options" if param.param_type_name == "option" else "Arguments"
+                option = param.param_type_name == "option"
+                usual = "Options" if option else "Arguments"
                 title = getattr(param, "rich_help_panel", None) or usual
-                panels.setdefault(title, []).append(record)
+                name = _TYPE.sub(_word if option else "", record[0])
+                panels.setdefault(title, []).append((name, record[1]))
         for title in sorted(panels, key=lambda title: title == "Options"):
             _list(formatter, title, panels[title])
 
@@ -50,6 +56,10 @@ class Group(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         told = [(name, one.get_short_help_str(1000)) for name, one in self.commands.items()]
         _list(formatter, "Commands", told)
+
+
+def _word(shown: re.Match[str]) -> str:
+    return f" {_WORDS[shown[1].lower()]}"
 
 
 def _list(formatter: Any, title: str, records: Sequence[tuple[str, str]]) -> None:

@@ -10,7 +10,9 @@ from fourmin.cli import options
 
 
 def presets(
-    name: Annotated[str | None, typer.Argument(help="A preset; all are listed without.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A preset; without, all are listed.")
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """List the presets, or show one with its whole configuration."""

@@ -14,7 +14,9 @@ from fourmin.cli import options
 def report(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(help="Campaigns, or folders of them; default: submissions and results."),
+        typer.Argument(
+            metavar="PATH", help="Campaigns, or folders of them; default: submissions and results."
+        ),
     ] = None,
     output_format: Annotated[
         str,

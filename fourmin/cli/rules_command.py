@@ -13,7 +13,7 @@ from fourmin.cli import options
 
 def rules(
     code: Annotated[
-        str | None, typer.Argument(metavar="[CODE]", help="A code or name, such as LED004.")
+        str | None, typer.Argument(metavar="CODE", help="A code or name, such as LED004.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:

@@ -116,6 +116,12 @@ def run(
             min=0, max=2**32 - 1, metavar="N", help="Seed of the first run; only with --practice."
         ),
     ] = None,
+    profile: Annotated[
+        int | None,
+        options.campaign(
+            min=1, metavar="N", help="Trace N steps of each run for Perfetto; needs --practice."
+        ),
+    ] = None,
     resume: Annotated[
         Path | None,
         options.campaign(metavar="CAMPAIGN", help="Go on with an interrupted campaign."),
@@ -205,6 +211,8 @@ def run(
         request, resume=resume, registered=registered, base=base, campaign_file=campaign_file
     )
     counts_never = wanted.campaign.plan.practice if isinstance(wanted, Existing) else practice
+    if profile and not counts_never:
+        raise FourminError("--profile needs --practice", "a trace slows a run, whose time counts")
     placement = Placement(
         data_dir=data_dir,
         stage=stage,
@@ -218,6 +226,7 @@ def run(
         timeouts=patience,
         trial=exclude_slow or not counts_never if trial is None else trial,
         exclude_slow=exclude_slow,
+        profile=profile,
     )
     display = choose_display(as_json=json_lines, quiet=quiet)
     load = LoadWatch(lambda text: display.take(Note(text)))
@@ -281,14 +290,7 @@ def _run(
             exclude_slow=placement.exclude_slow,
         )
     with opened(prepared, campaign_file) as (campaign, materials), display:
-        summary = execute(
-            campaign,
-            materials,
-            prepared.launcher,
-            observer,
-            placement.max_restarts,
-            placement.runs_per_job,
-        )
+        summary = execute(campaign, materials, prepared.launcher, observer)
     if summary is None:
         display.take(Note(f"more runs remain: {command('run', '--resume', campaign.folder)}"))
         return None

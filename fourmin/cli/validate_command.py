@@ -26,7 +26,7 @@ def validate(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="Campaigns, runs, submissions, MLPerf or DAWNBench results, or folders of these; "
             "default: submissions and results.",
         ),

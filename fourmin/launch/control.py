@@ -1,10 +1,10 @@
 """The line between the command and its workers on one node: a Unix socket with JSON lines.
 
-It carries five things that nothing else can: rank 0 asks whether the clock may start and is
-answered when the ledger has it on disk; it says that the clock has stopped; it says what it is at,
-so that its silence is noticed; a worker that fails says why before it is ended; and when either
-side is gone the other notices at once, because the kernel closes the socket. So no worker outlives
-a command that was killed, whatever became of the launcher between them.
+It carries what nothing else can: rank 0 asks whether the clock may start and is answered when the
+ledger has it on disk; it says that the clock has stopped; it says what it is at, so that its
+silence is noticed, and what the user is to know; a worker that fails says why before it is ended;
+and when either side is gone the other notices at once, because the kernel closes the socket. So no
+worker outlives a command that was killed, whatever became of the launcher between them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ ORPHANED = 75
 
 @dataclass(frozen=True)
 class ControlMessage:
-    """What a worker said. `kind`: hello, imported, ready, progress, stopped, failed, finished, or
-    lost when it hung up. `received_ms` is when the command heard it, by its own clock.
+    """What a worker said. `kind`: hello, imported, ready, progress, note, stopped, failed,
+    finished, or lost when it hung up. `received_ms` is when the command heard it, by its own clock.
 
     `node` names the worker's node where there are several; with the kind `node-lost` it is the
     node itself that has gone, and the rank is -1.
@@ -188,6 +188,10 @@ class ControlClient:
         if now >= self._quiet_until:
             self._quiet_until = now + REPORT_SECONDS
             self._send("progress", wait=False, doing=doing, within=within + REPORT_SECONDS)
+
+    def note(self, text: str) -> None:
+        """Say something to the user."""
+        self._send("note", text=text)
 
     def stopped(self) -> None:
         """Say that the run's clock has just stopped; the silence that follows means nothing."""

@@ -55,6 +55,8 @@ class Job:
     """How long the workers may take to import what they need and to join each other."""
     replay: bool = False
     """Whether only the first `max_steps` steps count: no evaluation, one epoch at most."""
+    profile: int | None = None
+    """Of how many steps rank 0 leaves a trace beside the log (practice only)."""
 
     @property
     def path(self) -> Path:

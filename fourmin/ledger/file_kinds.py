@@ -15,9 +15,9 @@ from fourmin.ledger.campaign import (
 )
 from fourmin.ledger.signatures import SIGNED
 from fourmin.results.folder import MAX_FILE_BYTES
-from fourmin.results.names import MAX_DROPPING_BYTES, is_dropping
+from fourmin.results.names import MAX_DROPPING_BYTES, TRACE_FILE, is_dropping
 
-UNREAD = ("lock", "unknown", "temporary")
+UNREAD = ("lock", "unknown", "temporary", "trace")
 """Kinds of files that nothing reads."""
 RUN_FOLDER = re.compile(r"run-([1-9][0-9]{0,3})\Z")
 KEPT_LOG = re.compile(r"events\.attempt-([1-9][0-9]{0,4})\.log\Z")
@@ -28,7 +28,7 @@ _TEMPORARY = re.compile(r"\.(.+)\.tmp\Z")
 
 def file_kind(name: str) -> str:
     """What a file is by its name: `plan`, `ledger`, `summary`, `events`, `result`, `signature`,
-    `kept-log`, `lock`, `pending`, `temporary`, `dropping` or `unknown`.
+    `trace`, `kept-log`, `lock`, `pending`, `temporary`, `dropping` or `unknown`.
     """
     folder, _, base = name.rpartition("/")
     if is_dropping(base):
@@ -36,7 +36,7 @@ def file_kind(name: str) -> str:
     if folder and not RUN_FOLDER.match(folder):
         return "unknown"
     known = (
-        {EVENTS_FILE: "events", RESULT_FILE: "result"}
+        {EVENTS_FILE: "events", RESULT_FILE: "result", TRACE_FILE: "trace"}
         if folder
         else {CAMPAIGN_FILE: "plan", LEDGER_FILE: "ledger", SUMMARY_FILE: "summary"}
         | dict.fromkeys(SIGNED, "signature")

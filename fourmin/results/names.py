@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 LONGEST = 200
+TRACE_FILE = "trace.json.gz"
+"""What `run --profile` leaves beside a practice run's log."""
 MAX_DROPPING_BYTES = 64 * 1024
 """What a desktop leaves is small; more bytes under such a name are hidden ones."""
 

@@ -118,8 +118,8 @@ def work_in_progress(submission: SubmissionView) -> Iterator[Problem]:
     """Nothing that belongs to a run under way lies among submissions.
 
     What it checks
-        Lock files, pending and temporary files, and a last ledger line without its line end, in
-        the campaigns of a submission.
+        Lock files, pending and temporary files, traces of `run --profile`, and a last ledger line
+        without its line end, in the campaigns of a submission.
     Why it is bad
         No record vouches for them: whatever they hold is nobody's result.
     Example
@@ -130,7 +130,7 @@ def work_in_progress(submission: SubmissionView) -> Iterator[Problem]:
     for campaign in submission.campaigns.values():
         for name in campaign.files:
             kind = file_kind(name)
-            if kind in ("lock", "pending", "temporary"):
+            if kind in ("lock", "pending", "temporary", "trace"):
                 yield Problem(campaign.where(name), f"a {kind} file among submissions")
         if campaign.torn_line is not None:
             where = campaign.where("ledger.jsonl")

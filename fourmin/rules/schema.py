@@ -73,7 +73,7 @@ def unexpected_file(campaign: CampaignView) -> Iterator[Problem]:
     What it checks
         The names in the folder and in its `run-<i>` folders. Known beside the five kinds of
         result files are the lock files, files that an interrupted write left and, while the
-        campaign goes on, the checkpoints of a run.
+        campaign goes on, the checkpoints of a run; in practice, the trace of `run --profile`.
     Why it is bad
         A log under another name is an attempt that no record tells of.
     Example
@@ -82,7 +82,8 @@ def unexpected_file(campaign: CampaignView) -> Iterator[Problem]:
         Move the file out of the campaign's folder.
     """
     for name in campaign.files:
-        if file_kind(name) == "unknown":
+        kind, practice = file_kind(name), campaign.plan is not None and campaign.plan.practice
+        if kind == "unknown" or (kind == "trace" and not practice):
             yield Problem(campaign.where(name), "a file that does not belong to a campaign")
     runs = {run.path for run in campaign.runs}
     for folder in campaign.folders:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import islice
 
 import numpy as np
@@ -22,15 +23,17 @@ from fourmin.training.models.batchnorm import average_bn_statistics
 from fourmin.training.ranks import gather, mean_over_ranks
 from fourmin.training.run_log import OWN
 from fourmin.training.state import State, pack
+from fourmin.training.trace import Trace
 
 
 class Epochs:
     """The epochs of one worker's run, after the one that a restart goes on from."""
 
-    def __init__(self, run: Assembly, loader: Loader) -> None:
+    def __init__(self, run: Assembly, loader: Loader, trace: Trace | None = None) -> None:
         self._run = run
         self._config = run.job.configuration
         self._loader = loader
+        self._trace = trace
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="fourmin-digest")
         self.attempted = run.job.restart_epoch * run.schedule.steps_per_epoch
         """Steps of the whole run so far, those that FP16 overflow skipped among them."""
@@ -65,6 +68,8 @@ class Epochs:
 
     def close(self) -> None:
         """Throw away what was made ready for epochs that do not come."""
+        if self._trace:
+            self._trace.close()
         self._loader.close()
         self._beside.shutdown()
 
@@ -83,11 +88,12 @@ class Epochs:
         if left is not None:
             steps = min(steps, left)
         for step in range(steps):
-            micro_batches = list(islice(batches, config.gradient_accumulation_steps))
-            if evaluated and steps - step <= READ_AHEAD:
-                self._loader.begin_evaluation()
-            consumed.extend(batch.indices for batch in micro_batches)
-            loss, waited = run.step([(batch.images, batch.labels) for batch in micro_batches])
+            with self._trace.step() if self._trace else nullcontext():
+                micro_batches = list(islice(batches, config.gradient_accumulation_steps))
+                if evaluated and steps - step <= READ_AHEAD:
+                    self._loader.begin_evaluation()
+                consumed.extend(batch.indices for batch in micro_batches)
+                loss, waited = run.step([(batch.images, batch.labels) for batch in micro_batches])
             losses.append(loss)
             exposed.append(waited)
         self.attempted += steps

@@ -44,6 +44,7 @@ from fourmin.training.run_log import (
     log_submission,
 )
 from fourmin.training.state import ORDER, pack, shared, unpack
+from fourmin.training.trace import Trace
 
 
 def take_part(job: Job, control: ControlClient) -> None:
@@ -59,12 +60,13 @@ def take_part(job: Job, control: ControlClient) -> None:
         assert_known_sum()
         if job.stage is not None:
             refuse_shared_stage(job, job.stage, place)
+        trace = Trace(job, control.note) if job.profile and place.rank == 0 else None
         run = _prepare(job, place, control)
         loader = _loader(run)
         started_ns = _go_on(run) if job.restart else _start(run, control)
         if job.stage is not None:
             loader.read_from(stage_dataset(job, run.manifest, job.stage, place, run.log))
-        epochs = Epochs(run, loader)
+        epochs = Epochs(run, loader, trace)
         reached = epochs.train()
         _close(run, epochs, reached, started_ns)
         epochs.close()

@@ -23,6 +23,7 @@ from fourmin.campaign.events import (
     RunStarting,
 )
 from fourmin.campaign.execute import execute
+from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import prepare
 from fourmin.campaign.registration import opened
 from fourmin.campaign.request import Existing, New, Request
@@ -70,14 +71,16 @@ def run(
     request: Request, launcher: ActingLauncher, max_restarts: int = 3
 ) -> tuple[Campaign, Watcher, Any]:
     watcher = Watcher()
-    with opened(prepare(New(request))) as (campaign, materials):
-        summary = execute(campaign, materials, launcher, watcher, max_restarts)
+    placement = Placement(max_restarts=max_restarts)
+    with opened(prepare(New(request), placement)) as (campaign, materials):
+        summary = execute(campaign, materials, launcher, watcher)
     return campaign, watcher, summary
 
 
 def go_on(folder: Path, launcher: ActingLauncher, max_restarts: int = 3) -> Any:
-    with opened(prepare(Existing(folder))) as (campaign, materials):
-        return execute(campaign, materials, launcher, Watcher(), max_restarts)
+    placement = Placement(max_restarts=max_restarts)
+    with opened(prepare(Existing(folder), placement)) as (campaign, materials):
+        return execute(campaign, materials, launcher, Watcher())
 
 
 def kinds(folder: Path) -> list[str]:

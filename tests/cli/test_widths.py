@@ -47,6 +47,7 @@ def test_no_line_is_wider_and_no_word_is_broken(
     monkeypatch.chdir(ROOT)
     text = printed(arguments, 80)
     assert {line for line in text.splitlines() if len(line) > 80} == set()
+    assert not re.search(r"<(int|float|str|path|list)\b", text)
     # With room for everything the same words come: none was cut in two. (doctor takes its time.)
     assert arguments == ["doctor"] or words_of(text) <= words_of(printed(arguments, 1000))
 

@@ -131,6 +131,7 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "20 MB as a signature": (_stray(f"{HOME}/ledger.sig", MEGABYTES_20), "SCH004"),
     "a lock": (_stray(f"{HOME}/.lock", 0), "SUB010"),
     "a lease": (_stray(f"{HOME}/.lock-lease"), "SUB010"),
+    "a trace": (_stray(f"{HOME}/run-1/trace.json.gz", MEGABYTES_20), "SUB010"),
     "a temporary file": (_stray(f"{HOME}/.ledger.jsonl.tmp"), "SUB010"),
     "checkpoints": (_stray(f"{HOME}/run-1/checkpoints/state.pt"), "SCH003"),
     "20 MB of blanks after a closed ledger": (

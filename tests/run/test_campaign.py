@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from collections.abc import Callable
@@ -50,6 +51,22 @@ def test_runs_have_assigned_seeds_and_everything_follows_from_them(twice: Finish
     assert first["energy"] is None or first["energy"]["joules"] > 0
 
 
+def test_a_trace_is_left_where_one_is_asked_for(
+    twice: FinishedRun, finished_run: Callable[..., FinishedRun]
+) -> None:
+    made = finished_run(*PRACTICE, "--runs", "1", "--max-steps", "7", "--profile", "2")
+    trace = made.campaign / "run-1" / "trace.json.gz"
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    marks = [one["name"] for one in events if one.get("cat") == "user_annotation"]
+    assert [name for name in marks if name.startswith("step ")] == ["step 4", "step 5"]
+    assert any("conv" in one["name"] for one in events)
+    assert f"2 of 2 steps traced: {trace}; open in Perfetto" in made.process.stderr
+    for command in ("validate", "report"):
+        read = fourmin(command, str(made.results), state=made.results.parent)
+        assert (read.returncode, "trace" in read.stdout + read.stderr) == (0, False), read.stdout
+    assert not list(twice.results.rglob("trace*"))
+
+
 def test_the_last_line_of_json_is_the_result(half: FinishedRun) -> None:
     lines = [json.loads(line) for line in half.process.stdout.splitlines()]
     assert lines[-1]["event"] == "campaign-closed"
@@ -79,6 +96,7 @@ def test_half_precision_gradients_send_half_the_bytes_and_images_may_be_cached(
         (["--runs", "3"], "--runs needs --practice"),
         (["--max-steps", "3"], "--max-steps needs --practice"),
         (["--seed", "3"], "--seed needs --practice"),
+        (["--profile", "3"], "--profile needs --practice"),
         (["--procs-per-node", "3"], "cannot be shared equally by 3 workers"),
         (["--set", "momentum=0.1"], "the closed division does not allow"),
         (["--set", "threads=1", "--set", "threads=2"], "given twice"),

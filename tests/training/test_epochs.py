@@ -262,6 +262,7 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
     job: Any = SimpleNamespace(
         configuration=load_preset("digits"), ruleset="1.0", stage=Path("stage"), restart=0,
         dataset={"train_samples": 1437}, events_log=None, imports_seconds=7.0,
+        profile=None,
     )  # fmt: skip
     timeouts: list[float] = []
     monkeypatch.setattr(session, "set_timeout", timeouts.append)
