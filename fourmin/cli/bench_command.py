@@ -53,10 +53,10 @@ def step(
         ),
     ] = None,
     peers: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
-            help="Comma-separated, of plain, compile, max-autotune, eager and fast. Default: all "
-            "on a GPU; plain and eager without one."
+            help="Of plain, compile, max-autotune, eager and fast; may be repeated, or have "
+            "commas. Default: all on a GPU; plain and eager without one."
         ),
     ] = None,
     device: Device = "auto",
@@ -82,7 +82,7 @@ def step(
         as_json,
         preset=preset,
         batch_sizes=tuple(batch_size or ()),
-        peers=tuple(peers.split(",")) if peers else (),
+        peers=tuple(",".join(peers).split(",")) if peers else (),
         device=device,
         precision=precision,
         image_size=image_size,
