@@ -46,6 +46,11 @@ IMAGE_AT = 3 * BLOCK
 _NAME = re.compile(r"(train|val)-[0-9]{6,9}\.tar")
 END = bytes(2 * BLOCK)
 """What ends a tar archive."""
+_MODE_AND_OWNER = b"0000644\0" + b"0000000\0" * 2
+_TIME = b"\0" + b"00000000000\0"
+_TYPE = (b"0".ljust(101, b"\0") + b"ustar\x0000").ljust(BLOCK - 156, b"\0")
+_CHECK = sum(_MODE_AND_OWNER + _TIME + _TYPE + b" " * 8)
+"""What these add to a header's checksum, which counts its own field as blanks."""
 
 
 @dataclass(frozen=True)
@@ -73,22 +78,9 @@ def member_header(name: str, size: int) -> bytes:
     Written here and not by a library, whose choices for unused fields have changed over time.
     Mode 644, owner 0, time 0. `name` is ASCII of less than 100 characters.
     """
-    block = bytearray(BLOCK)
-    fields = (
-        (0, name.encode("ascii")),
-        (100, b"0000644\0"),
-        (108, b"0000000\0"),
-        (116, b"0000000\0"),
-        (124, b"%011o\0" % size),
-        (136, b"00000000000\0"),
-        (148, b" " * 8),
-        (156, b"0"),
-        (257, b"ustar\x0000"),
-    )
-    for at, value in fields:
-        block[at : at + len(value)] = value
-    block[148:156] = b"%06o\0 " % sum(block)
-    return bytes(block)
+    own, digits = name.encode("ascii").ljust(100, b"\0"), b"%011o" % size
+    check = b"%06o\0 " % (_CHECK + sum(own) + sum(digits))
+    return b"".join((own, _MODE_AND_OWNER, digits, _TIME, check, _TYPE))
 
 
 def image_header(split: Split, index: int) -> bytes:

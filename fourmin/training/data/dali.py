@@ -95,7 +95,9 @@ class _Pipe(Stream):
         self._reads: Ahead | None = None
         """What reads the samples, where DALI does not."""
         self._feed = self._inputs(iter(()))
-        self._in_flight: deque[Work] = deque()
+        self._in_flight: deque[tuple[Work, list[np.ndarray]]] = deque()
+        self._used: deque[tuple[Work, list[np.ndarray]]] = deque(maxlen=PREFETCH)
+        """What DALI, which copies no sample, may still read although its batch is there."""
         self._in_use = False
         self._begun = False
         """Whether DALI has been given its first batches, and none was asked for."""
@@ -116,6 +118,7 @@ class _Pipe(Stream):
                 source=self._next,
                 num_outputs=3 + len(self._geometry),
                 batch=True,
+                no_copy=True,
                 dtype=[types.UINT8] + [types.INT64] * 2 + [types.INT32] * len(self._geometry),
                 ndim=[3 if self._whole else 1, 0, 0]
                 + [0 if name == "mirror" else 1 for name in self._geometry],
@@ -186,12 +189,12 @@ class _Pipe(Stream):
         if self._in_use:
             raise RuntimeError("close the batches of this split before asking for new ones")
         self._in_use = True
-        sample = self._whole.held_or_stored if self._whole else stored
+        samples = self._whole.held_or_stored if self._whole else stored
         given: Iterator[tuple[Work, list[np.ndarray]]]
         if reads_paths(self._loader):
-            given = with_paths(self._loader, work, sample)
+            given = with_paths(self._loader, work, samples)
         else:
-            given = self._reads = with_bytes(self._loader, work, sample)
+            given = self._reads = with_bytes(self._loader, work, samples)
         self._feed = self._inputs(self._whole.batches(given) if self._whole else given)
         self._begun = False
         return self
@@ -200,7 +203,7 @@ class _Pipe(Stream):
         self, given: Iterator[tuple[Work, list[np.ndarray]]]
     ) -> Generator[tuple[Any, ...], None, None]:
         for one, samples in given:
-            self._in_flight.append(one)
+            self._in_flight.append((one, samples))
             geometry = (getattr(one.plan, name) for name in self._geometry)
             yield (samples, one.labels, one.indices, *geometry)
 
@@ -233,7 +236,8 @@ class _Pipe(Stream):
             self._schedule()
         self._begun = False
         outputs = self._named(self._outputs)
-        return self._batch(self._in_flight.popleft(), outputs)
+        self._used.append(self._in_flight.popleft())
+        return self._batch(self._used[-1][0], outputs)
 
     def close(self) -> None:
         """Throw away the batches under way; it can go over other works afterwards."""
@@ -262,7 +266,7 @@ class _Pipe(Stream):
         except RuntimeError as error:
             # With a cache no file is in question here.
             reading = () if self._whole else self._in_flight
-            under_way = ((one.split, one.indices) for one in reading)
+            under_way = ((one.split, one.indices) for one, _ in reading)
             raise named(self._loader, under_way, error) from error
 
     def _batch(self, work: Work, outputs: Any) -> Batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from fourmin.datasets.columns import Split
 from fourmin.training.data.cache import DecodedCache, Pixels
 from fourmin.training.data.loader import Ahead, Loader, Work
 from fourmin.training.data.order import Indices
-from fourmin.training.data.source import TreeSource
+from fourmin.training.data.source import ShardSource, TreeSource
 
 HARDWARE_DECODER_LOAD = 0.75
 """Share of a batch that the hardware JPEG decoder takes, where there is one."""
@@ -46,14 +46,16 @@ def reads_paths(loader: Loader) -> bool:
     return isinstance(loader.source, TreeSource)
 
 
-def stored(loader: Loader, split: Split, index: int) -> np.ndarray:
-    """A sample as DALI takes it, uint8: the path of its file, or its bytes.
+def stored(loader: Loader, split: Split, indices: Sequence[int]) -> list[np.ndarray]:
+    """Samples as DALI takes them, uint8: the paths of their files, or their bytes.
 
     Raises FourminError as `Loader.read_file`.
     """
-    if reads_paths(loader):
-        return np.frombuffer(os.fsencode(loader.source.name_of(split, index)), dtype=np.uint8)
-    return np.frombuffer(loader.read_file(split, index), dtype=np.uint8)
+    source = loader.source
+    if isinstance(source, ShardSource):
+        return source.read_many(split, indices)
+    names = (os.fsencode(source.name_of(split, index)) for index in indices)
+    return [np.frombuffer(name, dtype=np.uint8) for name in names]
 
 
 @contextmanager
@@ -70,20 +72,25 @@ def generated(loader: Loader, pixels: np.ndarray) -> Iterator[np.ndarray]:
         yield np.frombuffer(sample, dtype=np.uint8)
 
 
-Sample = Callable[[Loader, Split, int], np.ndarray]
+Samples = Callable[[Loader, Split, Sequence[int]], list[np.ndarray]]
 
 
 def with_paths(
-    loader: Loader, work: Iterator[Work], sample: Sample
+    loader: Loader, work: Iterator[Work], samples: Samples
 ) -> Iterator[tuple[Work, list[np.ndarray]]]:
-    """Each work with `sample` of its samples, none of which is read here."""
+    """Each work with `samples` of its indices, none of which is read here."""
     for one in work:
-        yield one, [sample(loader, one.split, index) for index in one.indices.tolist()]
+        yield one, samples(loader, one.split, one.indices.tolist())
 
 
-def with_bytes(loader: Loader, work: Iterator[Work], sample: Sample) -> Ahead:
+def with_bytes(loader: Loader, work: Iterator[Work], samples: Samples) -> Ahead:
     """The same where they are read here, by threads, ahead."""
-    return loader.ahead(work, lambda one, at: sample(loader, one.split, int(one.indices[at])))
+
+    def read(one: Work, positions: range) -> list[np.ndarray]:
+        indices = one.indices[positions.start : positions.stop]
+        return samples(loader, one.split, indices.tolist())
+
+    return loader.ahead(work, read)
 
 
 def check_sizes(loader: Loader, split: Split, indices: Indices, sizes: np.ndarray) -> None:
@@ -166,10 +173,14 @@ class WholeImages:
             # Left early: what is under way is thrown away.
             self._drain(waiting)
 
-    def held_or_stored(self, loader: Loader, split: Split, index: int) -> np.ndarray:
-        """The pixels of a sample, where they are held, or what has to be decoded."""
-        pixels = self._cache.get(split.name, index)
-        return stored(loader, split, index) if pixels is None else pixels
+    def held_or_stored(
+        self, loader: Loader, split: Split, indices: Sequence[int]
+    ) -> list[np.ndarray]:
+        """The pixels of each sample, where they are held, or what has to be decoded."""
+        held = [self._cache.get(split.name, index) for index in indices]
+        missing = [index for index, pixels in zip(indices, held, strict=True) if pixels is None]
+        found = iter(stored(loader, split, missing))
+        return [next(found) if pixels is None else pixels for pixels in held]
 
     def _begin(self, batch: _Decoding) -> None:
         if batch.missing:

@@ -289,8 +289,8 @@ class Loader(ABC):
             f"fetch it again, then: {command('data', 'check', self.source.data_dir)}",
         )
 
-    def ahead(self, work: Iterator[Work], task: Callable[[Work, int], Any]) -> Ahead:
-        """Each work with `task(work, position)` of all its samples, done by threads, in order."""
+    def ahead(self, work: Iterator[Work], task: Callable[[Work, range], list[Any]]) -> Ahead:
+        """Each work with what threads make of its samples by `task(work, positions)`, in order."""
         return Ahead(self._pool, self.threads, work, task)
 
 
@@ -302,7 +302,7 @@ class Ahead(Iterator[tuple[Work, list[Any]]]):
         pool: ThreadPoolExecutor,
         threads: int,
         work: Iterator[Work],
-        task: Callable[[Work, int], Any],
+        task: Callable[[Work, range], list[Any]],
     ) -> None:
         self._pool = pool
         self._threads = threads
@@ -339,12 +339,8 @@ class Ahead(Iterator[tuple[Work, list[Any]]]):
                 range(at, min(at + size, len(work.indices)))
                 for at in range(0, len(work.indices), size)
             )
-            futures = [self._pool.submit(_run, self._task, work, span) for span in spans]
+            futures = [self._pool.submit(self._task, work, span) for span in spans]
             self._waiting.append((work, futures))
-
-
-def _run(task: Callable[[Work, int], Any], work: Work, span: range) -> list[Any]:
-    return [task(work, position) for position in span]
 
 
 def _arrays(split: Split) -> tuple[Indices, Indices, Indices]:

@@ -7,7 +7,12 @@ import resource
 import threading
 from abc import ABC, abstractmethod
 from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from fourmin.base.errors import FourminError
 from fourmin.base.text import command
@@ -129,7 +134,32 @@ class ShardSource(Source):
     def _shard(self, split: Split, index: int) -> Shard:
         return self._shards[split.name][bisect_right(self._firsts[split.name], index) - 1]
 
+    def read_many(self, split: Split, indices: Sequence[int]) -> list[npt.NDArray[np.uint8]]:
+        """The bytes of samples, which lie side by side in memory. Raises FourminError as `read`."""
+        ends = list(accumulate((split.sizes[index] for index in indices), initial=0))
+        block = np.empty(ends[-1], dtype=np.uint8)
+        memory, header = block.data, bytearray(BLOCK)
+        spans = list(pairwise(ends))
+        for index, (begin, end) in zip(indices, spans, strict=True):
+            try:
+                descriptor, at = self._place(split, index)
+                found = os.preadv(descriptor, [header, memory[begin:end]], at)
+            except OSError:
+                found = 0
+            if found < BLOCK + end - begin or header != image_header(split, index):
+                # In pieces, or an error that is to be told.
+                memory[begin:end] = self.read(split, index)
+        return [block[begin:end] for begin, end in spans]
+
     def _read(self, split: Split, index: int) -> bytes:
+        descriptor, at = self._place(split, index)
+        data = _read_at(descriptor, BLOCK + split.sizes[index], at)
+        if data[:BLOCK] != image_header(split, index):
+            raise self.changed(split, index, "its tar header is not the one that belongs there")
+        return data[BLOCK:]
+
+    def _place(self, split: Split, index: int) -> tuple[int, int]:
+        """An open file, and where in it the header of a sample's image begins. Raises OSError."""
         name = self._shard(split, index).name
         descriptor = self._open.get(name)
         if descriptor is None:
@@ -138,11 +168,7 @@ class ShardSource(Source):
                 if descriptor is None:
                     descriptor = os.open(self.data_dir / name, os.O_RDONLY)
                     self._open[name] = descriptor
-        offset = self._offsets[split.name][index]
-        data = _read_at(descriptor, BLOCK + split.sizes[index], offset - BLOCK)
-        if data[:BLOCK] != image_header(split, index):
-            raise self.changed(split, index, "its tar header is not the one that belongs there")
-        return data[BLOCK:]
+        return descriptor, self._offsets[split.name][index] - BLOCK
 
     def close(self) -> None:
         with self._lock:

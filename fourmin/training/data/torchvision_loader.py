@@ -23,7 +23,10 @@ class TorchvisionLoader(Loader):
     """Batches decoded by Pillow and transformed by torchvision; arguments as `Loader`."""
 
     def _open(self, split: str, work: Iterator[Work]) -> Stream:
-        return _Squares(self, self.ahead(work, self._square))
+        return _Squares(self, self.ahead(work, self._squares))
+
+    def _squares(self, work: Work, positions: range) -> list[np.ndarray]:
+        return [self._square(work, position) for position in positions]
 
     def _square(self, work: Work, position: int) -> np.ndarray:
         """One sample, decoded and cut: uint8, (size, size, 3)."""
