@@ -1,7 +1,7 @@
 """What can be learnt of the dataset `fractals`, and what not: shortcuts, difficulty, a look at it.
 
     python benchmarks/fractals.py shortcuts           # logistic regression; no GPU
-    python benchmarks/fractals.py learn --jitter 0.15 # ResNet-50 on a GPU: sets JITTER
+    python benchmarks/fractals.py learn --jitter 0.25 # ResNet-50 on a GPU: sets JITTER
     python benchmarks/fractals.py sheet OUT.png
 
 Images are drawn as they are needed, by a process a core, and read from the JPEG as a run reads it.

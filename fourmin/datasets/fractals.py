@@ -32,7 +32,7 @@ Bytes = npt.NDArray[np.uint8]
 Pixels = npt.NDArray[np.uint32]
 """(height, width): red, green and blue from the lowest byte on, which comes first."""
 
-JITTER = 0.15
+JITTER = 0.25
 """How far an image's numbers may be from its class's. It alone sets the difficulty."""
 QUALITY = 94
 """Of the JPEGs, in libjpeg's scale."""
