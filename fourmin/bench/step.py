@@ -21,8 +21,9 @@ from fourmin.base.errors import FourminError, unknown
 from fourmin.bench import peers as plain
 from fourmin.bench.peers import PLAIN, Plain
 from fourmin.estimate.measured import STEP_SCHEMA
-from fourmin.recipe.configuration import FIELDS, Configuration, usual_cpu_precision
+from fourmin.recipe.configuration import FIELDS, Configuration
 from fourmin.recipe.fields import AUTO
+from fourmin.recipe.machine import usual_cpu_precision
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.ruleset import load_ruleset

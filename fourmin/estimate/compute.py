@@ -51,7 +51,10 @@ def pass_time(
     """
     known = measurements(profile, model, precision, step)
     if known:
-        return PassTime(_seconds(known, batch, fixed_seconds), _sources(known), False)
+        shape = load_shape(model)
+        area = (image_size / (known[0].image_size or shape.image_size)) ** 2
+        # A pass over images of half the area takes as long as one over half of them.
+        return PassTime(_seconds(known, batch * area, fixed_seconds), _sources(known), False)
     stand_ins = measurements(profile, REFERENCE_MODEL, precision, step)
     if not stand_ins:
         raise FourminError(
@@ -79,7 +82,7 @@ def _sources(known: Sequence[Compute]) -> str:
     return "; ".join(dict.fromkeys(one.source for one in known))
 
 
-def _seconds(known: Sequence[Compute], batch: int, fixed_seconds: float) -> float:
+def _seconds(known: Sequence[Compute], batch: float, fixed_seconds: float) -> float:
     if len(known) == 1:
         only = known[0]
         # A measured pass cannot be shorter than the part of it that does not depend on its size.

@@ -24,8 +24,9 @@ def with_stated_rate(
     """`profile` with the images/s that one worker does alone, at the run's images a pass."""
     batch = configuration.local_batch_size
     stated = Compute(
-        configuration.model, configuration.precision, batch, images_per_second, "stated by the user"
-    )
+        configuration.model, configuration.precision, batch, images_per_second,
+        "stated by the user", image_size=configuration.image_size,
+    )  # fmt: skip
     return replace(profile, compute=(stated,))
 
 
@@ -45,6 +46,7 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
                 int(row["batch_size"]),
                 float(row["images_per_second"]),
                 f"measured: {path.name}, {report['hardware']}",
+                image_size=int(report["image_size"]),
             )
             for row in report["results"]
             if row["peer"] == configuration.step and row["images_per_second"]
