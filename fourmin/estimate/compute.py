@@ -14,6 +14,8 @@ from fourmin.base.errors import FourminError, list_names
 from fourmin.estimate.models import load_shape
 from fourmin.estimate.profile import Compute, Profile
 
+RECOMPUTE = "recompute"
+"""The eager step that runs residual blocks again, as a step that was measured."""
 REFERENCE_MODEL = "resnet50"
 """The model whose measurements stand in, by operations, for one that has none."""
 

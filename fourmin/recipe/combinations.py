@@ -169,6 +169,15 @@ def _phases(config: Configuration) -> None:
             )
 
 
+def _recompute(config: Configuration) -> None:
+    if config.recompute and config.model == "alexnet":
+        raise FourminError(
+            "AlexNet has no residual blocks to recompute",
+            "its activations are small beside its weights",
+            "--set recompute=false",
+        )
+
+
 def _image_sizes(config: Configuration) -> None:
     check_image_sizes(config.image_size, config.eval_resize)
 
@@ -186,5 +195,6 @@ _CHECKS = (
     _tuning,
     _half_precision_ring,
     _image_sizes,
+    _recompute,
     _phases,
 )

@@ -287,6 +287,12 @@ class Configuration:
         Field("Whether each evaluation is followed by a checkpoint beside training.", later=True),
     ] = True
     threads: Annotated[int, Field("Threads of a worker's arithmetic on the CPU.", minimum=1)] = 1
+    recompute: Annotated[
+        bool,
+        Field(
+            "Whether each residual block runs again in the backward pass, for memory.", later=True
+        ),
+    ] = False
     step: Annotated[
         str, Field("PyTorch's training step, or fused kernels on a GPU.", choices=("eager", "fast"))
     ] = AUTO

@@ -29,6 +29,7 @@ from fourmin.training.heartbeat import Heartbeat
 from fourmin.training.models import build_model
 from fourmin.training.models.batchnorm import apply_bn_span
 from fourmin.training.models.init import initialize
+from fourmin.training.models.resnet import recompute_blocks
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.precision import Precision
 from fourmin.training.resume import Checkpoints
@@ -126,6 +127,8 @@ def _model(job: Job, place: WorkerPlace) -> nn.Module:
         bn_momentum=config.bn_momentum,
         bn_epsilon=config.bn_epsilon,
     )
+    if config.recompute:
+        recompute_blocks(model)
     model.to(place.device).to(memory_format=torch.channels_last)
     apply_bn_span(
         model,
