@@ -9,7 +9,7 @@ from statistics import fmean, median
 from fourmin.base.text import how_many
 from fourmin.estimate.fitted import PROBABILITY, accuracy
 from fourmin.estimate.hybrid import switching
-from fourmin.estimate.run import Estimate
+from fourmin.estimate.run import COMPRESSED, Estimate
 from fourmin.estimate.timeline import StepTime
 from fourmin.estimate.validation import Compared, Validation
 from fourmin.recipe.allreduces import needs
@@ -83,6 +83,12 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
         yield (
             f"hint                 --allreduce {fastest} would take {1e3 * seconds:.1f} ms a step, "
             f"{share:.{0 if share >= 10 else 1}f} times less than {config.allreduce}"
+        )
+    if seconds > WORTH_A_HINT * estimate.compressed:
+        yield (
+            f"compressed           with {COMPRESSED:.1%} of the gradients sent "
+            f"{1e3 * estimate.compressed:.1f} ms a step and the time to find them, in the open "
+            f"division: --set gradient_density={COMPRESSED:g}"
         )
     yield ""
     yield "It rests on"

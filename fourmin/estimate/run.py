@@ -19,6 +19,9 @@ from fourmin.results.estimates import KIND
 from fourmin.results.rcp import references
 from fourmin.ruleset import CURRENT, Benchmark
 
+COMPRESSED = 0.001
+"""The density of Lin et al. 2018."""
+
 
 @dataclass(frozen=True)
 class Stretch:
@@ -54,7 +57,7 @@ class Estimate:
     """An estimate for a configuration on a profile.
 
     `step` is the first epoch's, `curve` has the same on fewer nodes, `alternatives` seconds of it
-    by all-reduce.
+    by all-reduce; `compressed` are those with COMPRESSED of the gradients sent.
     """
 
     configuration: Configuration
@@ -62,6 +65,7 @@ class Estimate:
     step: Step
     curve: tuple[Step, ...]
     alternatives: dict[str, float]
+    compressed: float
     epochs: int
     epochs_source: str
     stretches: tuple[Stretch, ...]
@@ -142,6 +146,7 @@ class Estimate:
             "milliseconds_by_allreduce": {
                 name: 1e3 * seconds for name, seconds in self.alternatives.items()
             },
+            "compressed_milliseconds": 1e3 * self.compressed,
             "epochs": self.epochs,
             "epochs_source": self.epochs_source,
             "steps": sum(one.epochs * one.steps_per_epoch for one in self.stretches),
@@ -205,10 +210,15 @@ def estimate(
             ).time.seconds
             for name in MODELLED
         },
+        compressed=estimate_step(_compressed(configuration), profile).time.seconds,
         epochs=until,
         epochs_source=source,
         stretches=stretches,
     )
+
+
+def _compressed(config: Configuration) -> Configuration:
+    return replace(config, gradient_density=COMPRESSED, gradient_dtype="fp32")
 
 
 def _stretches(
