@@ -11,6 +11,7 @@ from fourmin.estimate.fitted import PROBABILITY, accuracy
 from fourmin.estimate.hybrid import switching
 from fourmin.estimate.run import COMPRESSED, Estimate
 from fourmin.estimate.timeline import StepTime
+from fourmin.estimate.update import updates
 from fourmin.estimate.validation import Compared, Validation
 from fourmin.recipe.allreduces import needs
 
@@ -75,6 +76,8 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
     yield f"calls a step         {_calls(estimate)}"
     yield f"images               {_feed(estimate)}"
     yield f"limited by           {estimate.feed.limit(step)}"
+    states = updates(config.model, profile).items()
+    yield "state and update     " + "; ".join(f"{name} {one.describe()}" for name, one in states)
     times = sorted(estimate.alternatives.items(), key=lambda item: item[1])
     yield "step by all-reduce   " + ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in times)
     fastest, seconds = next(item for item in times if not needs(item[0], "tuning"))

@@ -14,6 +14,7 @@ from fourmin.estimate.fitted import PROBABILITY, accuracy
 from fourmin.estimate.hybrid import switching
 from fourmin.estimate.profile import Profile
 from fourmin.estimate.step import Step, estimate_step, evaluation_seconds, spread
+from fourmin.estimate.update import updates
 from fourmin.recipe.configuration import Configuration
 from fourmin.results.estimates import KIND
 from fourmin.results.rcp import references
@@ -145,6 +146,14 @@ class Estimate:
             ],
             "milliseconds_by_allreduce": {
                 name: 1e3 * seconds for name, seconds in self.alternatives.items()
+            },
+            "sent_bytes": sum(one.nbytes for one in step.reductions),
+            "optimizers": {
+                name: {
+                    "state_bytes": one.state_bytes,
+                    "least_milliseconds": one.seconds and 1e3 * one.seconds,
+                }
+                for name, one in updates(self.configuration.model, self.profile).items()
             },
             "compressed_milliseconds": 1e3 * self.compressed,
             "epochs": self.epochs,
