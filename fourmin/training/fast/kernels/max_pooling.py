@@ -75,7 +75,8 @@ def _window(
 def _store_gradient(
     g, x, saved, coefficients, dx, image, h, w, inside, height, width, c, C: tl.constexpr,
     NORMALIZED: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
+    """The gradient at one position of each square, as `gradient_pool` says."""
     valid = (inside & (h >= 0) & (h < height) & (w >= 0) & (w < width))[:, None]
     at = ((image.to(tl.int64) * height + h) * width + w)[:, None] * C + c[None, :]
     if NORMALIZED:
@@ -126,7 +127,9 @@ def gradient_pool(
     last += tl.where(tap == 0, grad, 0.0)
     h = i * 2 + 1 - PADDING
     w = j * 2 + 1 - PADDING
-    _store_gradient(first, x, saved, coefficients, dx, image, h, w, inside, height, width, c, C, NORMALIZED)
-    _store_gradient(right, x, saved, coefficients, dx, image, h, w + 1, inside, height, width, c, C, NORMALIZED)
-    _store_gradient(below, x, saved, coefficients, dx, image, h + 1, w, inside, height, width, c, C, NORMALIZED)
-    _store_gradient(last, x, saved, coefficients, dx, image, h + 1, w + 1, inside, height, width, c, C, NORMALIZED)
+    for k in tl.static_range(4):
+        g = first if k == 0 else right if k == 1 else below if k == 2 else last
+        _store_gradient(
+            g, x, saved, coefficients, dx, image, h + k // 2, w + k % 2, inside, height, width, c,
+            C, NORMALIZED,
+        )  # fmt: skip
