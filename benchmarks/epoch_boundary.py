@@ -156,11 +156,11 @@ def measure_boundary(name: str, manifest: Manifest, folder: Path, steps: int | N
         for epoch in range(1, epochs + 1):
             waits = []
             batches = loader.train_epoch(epoch)
-            for step in range(loader.steps_per_epoch):
+            for step in range(loader.steps_of(1)):
                 began = time.perf_counter()
                 next(batches)
                 waits.append(time.perf_counter() - began)
-                if steps is not None and loader.steps_per_epoch - step <= READ_AHEAD:
+                if steps is not None and loader.steps_of(1) - step <= READ_AHEAD:
                     loader.begin_evaluation()
                 time.sleep(pause)
             del batches

@@ -156,7 +156,7 @@ class Ruleset:
             eval_offsets=tuple(data["evaluation"]["offsets"]),
             runs=int(data["runs"]),
             models=tuple(data["models"]),
-            closed=data["closed"],
+            closed={**self._data["closed"], **data["closed"]},
             largest_batch=self._largest_batch(name),
         )
 

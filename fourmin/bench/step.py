@@ -20,9 +20,11 @@ from torch import nn
 from fourmin.base.errors import FourminError, unknown
 from fourmin.bench import peers as plain
 from fourmin.bench.peers import PLAIN, Plain
+from fourmin.estimate.compute import RECOMPUTE
 from fourmin.estimate.measured import STEP_SCHEMA
-from fourmin.recipe.configuration import FIELDS, Configuration, usual_cpu_precision
+from fourmin.recipe.configuration import FIELDS, Configuration
 from fourmin.recipe.fields import AUTO
+from fourmin.recipe.machine import usual_cpu_precision
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.ruleset import load_ruleset
@@ -34,6 +36,7 @@ from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.fast.choose import build_step, reason_against
 from fourmin.training.models import build_model, forward_flops
 from fourmin.training.models.init import initialize
+from fourmin.training.models.resnet import recompute_blocks
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.precision import DTYPES, Precision
 from fourmin.training.step import MicroBatch
@@ -42,6 +45,7 @@ PEERS: dict[str, str] = {
     **PLAIN,
     "eager": "fourmin's, by torch's modules: --set step=eager",
     "fast": "fourmin's, with fused kernels and CUDA graphs: --set step=fast",
+    RECOMPUTE: "the eager one, which computes residual blocks again: --set recompute=true",
 }
 """The steps that can be compared, and what each is."""
 
@@ -87,6 +91,8 @@ class PeerResult:
     seconds: tuple[float, ...] = ()
     busy_ratio: float | None = None
     note: str = ""
+    peak_bytes: int | None = None
+    """Most memory of the GPU that was in use at once, weights and all; None on a CPU."""
 
     @property
     def images_per_second(self) -> float | None:
@@ -145,7 +151,8 @@ class StepReport:
             f"({ceilings.matrix_product_type}) {_scaled(ceilings.matrix_product_flops)}FLOP/s, "
             f"copy {_scaled(ceilings.copy_bytes_per_second)}B/s read and written",
             "",
-            f"{'step':<12}{'batch':>7}{'images/s':>11}{'ms':>10}{'of matrix':>11}{'of plain':>10}",
+            f"{'step':<12}{'batch':>7}{'images/s':>11}{'ms':>10}{'of matrix':>11}{'of plain':>10}"
+            f"{'GiB':>7}",
             *map(self._line, self.results),
         ]
         if self.update_seconds is not None:
@@ -170,7 +177,8 @@ class StepReport:
         ratio = f"{rate / base:>9.2f}x" if base else f"{'':>10}"
         note = f"  {result.note}" if result.note else ""
         milliseconds = statistics.median(result.seconds) * 1e3
-        return f"{start}{rate:>11,.0f}{milliseconds:>10.2f}{share:>11.1%}{ratio}{note}"
+        memory = f"{result.peak_bytes / (1 << 30):>7.1f}" if result.peak_bytes else f"{'':>7}"
+        return f"{start}{rate:>11,.0f}{milliseconds:>10.2f}{share:>11.1%}{ratio}{memory}{note}"
 
 
 def _scaled(value: float) -> str:
@@ -217,7 +225,7 @@ def measure(
         **{name: getattr(config, name) for name in ("model", "device", "precision", "image_size")},
         batch_sizes=batch_sizes or ((256,) if on_gpu else (128,)),
         classes=int(load_ruleset().benchmark(config.benchmark).dataset["classes"]),
-        peers=peers or (tuple(PEERS) if on_gpu else ("plain", "eager")),
+        peers=peers or ((*PLAIN, "eager", "fast") if on_gpu else ("plain", "eager")),
         warmup=warmup,
         repeats=repeats,
         threads=threads or len(os.sched_getaffinity(0)),
@@ -317,6 +325,9 @@ def _measure_peer(
     peer: str, options: StepOptions, config: Configuration, batch: MicroBatch
 ) -> PeerResult:
     device, size = torch.device(options.device), batch[1].numel()
+    on_gpu, peak = device.type == "cuda", None
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(device)
     try:
         with ExitStack() as stack:
             if peer in PLAIN:
@@ -332,10 +343,11 @@ def _measure_peer(
             wall, used = time.perf_counter(), time.process_time()
             seconds = _times(call, device, options.repeats)
             wall, used = time.perf_counter() - wall, time.process_time() - used
+            peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
     except (RuntimeError, ValueError, ImportError) as error:
         return PeerResult(peer, size, note=f"failed: {str(error).splitlines()[0][:200]}")
-    busy = used / (wall * options.threads) if device.type == "cpu" else None
-    return PeerResult(peer, size, tuple(seconds), busy, note)
+    busy = None if on_gpu else used / (wall * options.threads)
+    return PeerResult(peer, size, tuple(seconds), busy, note, peak)
 
 
 @contextmanager
@@ -344,9 +356,12 @@ def ready_step(
 ) -> Iterator[tuple[Any, str]]:
     """A run's step at the start of training, and a note where it is another than asked for.
 
-    `kind` is one of the configuration's.
+    `kind` is one of the configuration's, or RECOMPUTE.
     """
     model, precision = _model(config, classes)
+    if kind == RECOMPUTE:
+        kind = "eager"
+        recompute_blocks(model)
     optimizer = build_optimizer(model, config)
     reducer = GradientReducer(model.named_parameters(), NativeAllReduce(1), 1, FUSION_BYTES)
     reason = reason_against(model, optimizer, precision) if kind == "fast" else None

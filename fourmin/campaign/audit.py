@@ -237,7 +237,7 @@ def _data_order(facts: RunFacts, claimed: Configuration) -> Recomputed:
         facts.seed,
         range(1, math.ceil(facts.epochs) + 1),
         facts.dataset["train_samples"],
-        claimed.global_batch_size,
+        lambda epoch: claimed.at(epoch).global_batch_size,
         claimed.max_steps,
     )
     return Recomputed("data order", SAME if digest == expected else DIFFERENT, digest, expected)

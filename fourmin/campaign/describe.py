@@ -17,6 +17,18 @@ def batch_arithmetic(prepared: Prepared) -> dict[str, Any]:
     """How the global batch is shared, and what an epoch and a run come to."""
     configuration, samples = prepared.configuration, prepared.train_samples
     steps = configuration.steps_per_epoch(samples)
+    stretches = configuration.stretches()
+    ends = [*(first for first, _ in stretches[1:]), configuration.max_epochs + 1]
+    phases = [
+        {
+            "epochs": end - first,
+            "image_size": own.image_size,
+            "images_per_worker_and_pass": own.local_batch_size,
+            "global_batch_size": own.global_batch_size,
+            "steps_per_epoch": own.steps_per_epoch(samples),
+        }
+        for (first, own), end in zip(stretches, ends, strict=True)
+    ]
     return {
         "workers": configuration.workers,
         "images_per_worker_and_pass": configuration.local_batch_size,
@@ -26,10 +38,11 @@ def batch_arithmetic(prepared: Prepared) -> dict[str, Any]:
         "steps_per_epoch": steps,
         "images_dropped_per_epoch": samples - steps * configuration.global_batch_size,
         "max_epochs": configuration.max_epochs,
-        "max_steps": steps * configuration.max_epochs,
+        "max_steps": sum(phase["epochs"] * phase["steps_per_epoch"] for phase in phases),
         "evaluations_after_epochs": prepared.benchmark.scheduled(
             configuration.max_epochs, configuration.eval_offset
         ),
+        **({"phases": phases} if len(phases) > 1 else {}),
     }
 
 

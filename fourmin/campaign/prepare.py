@@ -172,8 +172,8 @@ def prepare(
         if not wanted.request.practice:
             named = names(wanted.request, nodes, system)
             refused += _raised(lambda: require_folder_names(*named))
-    if configuration.steps_per_epoch(samples) == 0:
-        batch = configuration.global_batch_size
+    batch = max(own.global_batch_size for _, own in configuration.stretches())
+    if batch > samples:
         refused.append(
             FourminError(
                 f"a global batch of {batch} is larger than the {samples} training images",

@@ -14,6 +14,8 @@ from fourmin.base.errors import FourminError, list_names
 from fourmin.estimate.models import load_shape
 from fourmin.estimate.profile import Compute, Profile
 
+RECOMPUTE = "recompute"
+"""The eager step that runs residual blocks again, as a step that was measured."""
 REFERENCE_MODEL = "resnet50"
 """The model whose measurements stand in, by operations, for one that has none."""
 
@@ -51,7 +53,10 @@ def pass_time(
     """
     known = measurements(profile, model, precision, step)
     if known:
-        return PassTime(_seconds(known, batch, fixed_seconds), _sources(known), False)
+        shape = load_shape(model)
+        area = (image_size / (known[0].image_size or shape.image_size)) ** 2
+        # A pass over images of half the area takes as long as one over half of them.
+        return PassTime(_seconds(known, batch * area, fixed_seconds), _sources(known), False)
     stand_ins = measurements(profile, REFERENCE_MODEL, precision, step)
     if not stand_ins:
         raise FourminError(
@@ -79,7 +84,7 @@ def _sources(known: Sequence[Compute]) -> str:
     return "; ".join(dict.fromkeys(one.source for one in known))
 
 
-def _seconds(known: Sequence[Compute], batch: int, fixed_seconds: float) -> float:
+def _seconds(known: Sequence[Compute], batch: float, fixed_seconds: float) -> float:
     if len(known) == 1:
         only = known[0]
         # A measured pass cannot be shorter than the part of it that does not depend on its size.

@@ -9,6 +9,7 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.mishaps import told
+from fourmin.estimate.compute import RECOMPUTE
 from fourmin.estimate.profile import Compute, Profile
 from fourmin.recipe.configuration import Configuration
 
@@ -24,8 +25,9 @@ def with_stated_rate(
     """`profile` with the images/s that one worker does alone, at the run's images a pass."""
     batch = configuration.local_batch_size
     stated = Compute(
-        configuration.model, configuration.precision, batch, images_per_second, "stated by the user"
-    )
+        configuration.model, configuration.precision, batch, images_per_second,
+        "stated by the user", image_size=configuration.image_size,
+    )  # fmt: skip
     return replace(profile, compute=(stated,))
 
 
@@ -35,6 +37,7 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
     Raises FourminError for another file, model, precision or step.
     """
     report = _report(path, STEP_SCHEMA, "step")
+    peer = RECOMPUTE if configuration.recompute else configuration.step
     try:
         found = {name: report[name] for name in ("model", "precision")}
         timed = {str(row["peer"]) for row in report["results"] if row["images_per_second"]}
@@ -45,9 +48,11 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
                 int(row["batch_size"]),
                 float(row["images_per_second"]),
                 f"measured: {path.name}, {report['hardware']}",
+                step=RECOMPUTE if configuration.recompute else "",
+                image_size=int(report["image_size"]),
             )
             for row in report["results"]
-            if row["peer"] == configuration.step and row["images_per_second"]
+            if row["peer"] == peer and row["images_per_second"]
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise _no_report(path, "step", error) from None
@@ -55,7 +60,7 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
     if found != wanted or not measured:
         other = sorted(timed & {"eager", "fast"}) if found == wanted else []
         raise FourminError(
-            f"{path} does not have the {configuration.step} step of this run",
+            f"{path} does not have the {peer} step of this run",
             f"it has {found['model']} in {found['precision']}, {', '.join(sorted(timed))}; the run "
             f"is {configuration.model} in {configuration.precision}",
             "".join(f"--set step={step}; or " for step in other) + _MEASURE.format("step"),

@@ -89,6 +89,7 @@ class Compute:
     """Images a second of one worker alone, at a batch (images) that it takes in one pass.
 
     `step` names fourmin's training step that was measured; empty: whatever the run takes.
+    `image_size` is theirs in pixels; 0: the model's.
     """
 
     model: str
@@ -97,6 +98,7 @@ class Compute:
     images_per_second: float
     source: str
     step: str = ""
+    image_size: int = 0
 
     @property
     def seconds(self) -> float:

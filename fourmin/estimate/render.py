@@ -52,9 +52,19 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
         f"{_duration(slow)})"
     )
     yield (
-        f"                     {estimate.epochs} epochs of {estimate.steps_per_epoch} steps: "
+        f"                     {estimate.epochs} epochs of "
+        f"{', then '.join(str(phase.steps_per_epoch) for phase in estimate.stretches)} steps: "
         f"{estimate.epochs_source}"
     )
+    if len(estimate.stretches) > 1:
+        for phase in estimate.stretches:
+            own = phase.configuration
+            yield (
+                f"  {how_many(phase.epochs, 'epoch'):<12} {own.image_size} pixels, batch "
+                f"{own.global_batch_size:,}: {phase.steps_per_epoch} steps of "
+                f"{1e3 * phase.step.time.seconds:.1f} ms"
+            )
+        yield "the first epochs:"
     yield f"step                 {_parts(step.time)}"
     yield f"images/s             {step.images_per_second:,.0f}"
     low, high = estimate.efficiency_interval

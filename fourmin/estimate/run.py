@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,10 +21,40 @@ from fourmin.ruleset import CURRENT, Benchmark
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """Epochs that are trained alike: their number, configuration, steps and evaluations."""
+
+    epochs: int
+    configuration: Configuration
+    step: Step
+    steps_per_epoch: int
+    evaluations: int
+    evaluation_seconds: float
+    """Of one evaluation."""
+    feed: Feed
+
+    def seconds(self, step_seconds: float) -> float:
+        steps = self.epochs * self.steps_per_epoch
+        return steps * step_seconds + self.evaluations * self.evaluation_seconds
+
+    def to_json(self) -> dict[str, Any]:
+        own = self.configuration
+        return {
+            "epochs": self.epochs,
+            "image_size": own.image_size,
+            "global_batch_size": own.global_batch_size,
+            "steps_per_epoch": self.steps_per_epoch,
+            **_step_json(self.step),
+            "minutes": self.seconds(self.feed.seconds(self.step)) / 60,
+        }
+
+
+@dataclass(frozen=True)
 class Estimate:
     """An estimate for a configuration on a profile.
 
-    `curve` has the same step on fewer nodes, `alternatives` seconds of it by all-reduce.
+    `step` is the first epoch's, `curve` has the same on fewer nodes, `alternatives` seconds of it
+    by all-reduce.
     """
 
     configuration: Configuration
@@ -33,20 +64,26 @@ class Estimate:
     alternatives: dict[str, float]
     epochs: int
     epochs_source: str
-    steps_per_epoch: int
-    evaluations: int
-    evaluation_seconds: float
-    """Of one evaluation."""
-    feed: Feed
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Of the first epoch."""
+        return self.stretches[0].steps_per_epoch
+
+    @property
+    def feed(self) -> Feed:
+        """Of the first epoch."""
+        return self.stretches[0].feed
+
+    @property
+    def evaluations(self) -> int:
+        return sum(one.evaluations for one in self.stretches)
 
     @property
     def train_seconds(self) -> float:
         """Time to train, evaluations included."""
-        return self._train_seconds(self.feed.seconds(self.step))
-
-    def _train_seconds(self, step_seconds: float) -> float:
-        steps = self.epochs * self.steps_per_epoch
-        return steps * step_seconds + self.evaluations * self.evaluation_seconds
+        return sum(one.seconds(one.feed.seconds(one.step)) for one in self.stretches)
 
     @property
     def efficiency_interval(self) -> tuple[float, float]:
@@ -61,10 +98,15 @@ class Estimate:
     @property
     def train_interval(self) -> tuple[float, float]:
         """The same of the time to train, in seconds, if images come as fast as estimated."""
-        compute, fed = self.step.time.compute, self.feed.seconds(self.step)
-        waiting = fed if fed > self.step.time.seconds else 0.0
-        low, high = self.efficiency_interval
-        fast, slow = (self._train_seconds(max(waiting, compute / e)) for e in (high, low))
+        share = accuracy().interval
+
+        def seconds(one: Stretch, factor: float) -> float:
+            time, fed = one.step.time, one.feed.seconds(one.step)
+            waiting = fed if fed > time.seconds else 0.0
+            efficiency = 1.0 if time.efficiency == 1 else min(1.0, time.efficiency * factor)
+            return one.seconds(max(waiting, time.compute / efficiency))
+
+        fast, slow = (sum(seconds(s, f) for s in self.stretches) for f in (1 + share, 1 - share))
         return fast, slow
 
     def to_json(self) -> dict[str, Any]:
@@ -102,9 +144,10 @@ class Estimate:
             },
             "epochs": self.epochs,
             "epochs_source": self.epochs_source,
-            "steps": self.epochs * self.steps_per_epoch,
+            "steps": sum(one.epochs * one.steps_per_epoch for one in self.stretches),
+            "phases": [one.to_json() for one in self.stretches],
             "evaluations": self.evaluations,
-            "evaluation_seconds": self.evaluation_seconds,
+            "evaluation_seconds": self.stretches[0].evaluation_seconds,
             "train_minutes": self.train_seconds / 60,
             "interval": {
                 "probability": PROBABILITY,
@@ -149,19 +192,12 @@ def estimate(
 
     Raises FourminError for what cannot be estimated.
     """
-    step = estimate_step(configuration, profile)
-    steps_per_epoch = configuration.steps_per_epoch(benchmark.train_samples)
-    if steps_per_epoch == 0:
-        raise FourminError(
-            f"a global batch of {configuration.global_batch_size} is larger than the "
-            f"{benchmark.train_samples} training images of {benchmark.name}"
-        )
     until, source = _epochs(configuration, benchmark, epochs)
-    done = benchmark.scheduled(until, configuration.eval_offset)
+    stretches = tuple(_stretches(configuration, profile, benchmark, until))
     return Estimate(
         configuration=configuration,
         profile=profile,
-        step=step,
+        step=stretches[0].step,
         curve=tuple(_curve(configuration, profile)),
         alternatives={
             name: estimate_step(
@@ -171,11 +207,34 @@ def estimate(
         },
         epochs=until,
         epochs_source=source,
-        steps_per_epoch=steps_per_epoch,
-        evaluations=len(done),
-        evaluation_seconds=evaluation_seconds(step, benchmark.eval_samples),
-        feed=feed(step, configuration.nodes, str(benchmark.dataset["name"]), profile),
+        stretches=stretches,
     )
+
+
+def _stretches(
+    configuration: Configuration, profile: Profile, benchmark: Benchmark, until: int
+) -> Iterator[Stretch]:
+    """The phases of the first `until` epochs."""
+    begun = [(first, own) for first, own in configuration.stretches() if first <= until]
+    ends = [*(first for first, _ in begun[1:]), until + 1]
+    evaluated = benchmark.scheduled(until, configuration.eval_offset)
+    for (first, own), end in zip(begun, ends, strict=True):
+        steps = own.steps_per_epoch(benchmark.train_samples)
+        if steps == 0:
+            raise FourminError(
+                f"a global batch of {own.global_batch_size} is larger than the "
+                f"{benchmark.train_samples} training images of {benchmark.name}"
+            )
+        step = estimate_step(own, profile)
+        yield Stretch(
+            epochs=end - first,
+            configuration=own,
+            step=step,
+            steps_per_epoch=steps,
+            evaluations=sum(first <= epoch < end for epoch in evaluated),
+            evaluation_seconds=evaluation_seconds(step, benchmark.eval_samples),
+            feed=feed(step, own.nodes, str(benchmark.dataset["name"]), profile),
+        )
 
 
 def _epochs(
@@ -183,7 +242,8 @@ def _epochs(
 ) -> tuple[int, str]:
     if stated is not None:
         return stated, "as stated"
-    known = references(CURRENT, benchmark.name)
+    alike = len(configuration.stretches()) == 1
+    known = references(CURRENT, benchmark.name) if alike else None
     point = known.at(configuration.global_batch_size) if known else None
     if point is None:
         return configuration.max_epochs, "all epochs of the preset: no reference convergence point"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from fourmin.estimate.collectives import Grouping, choose, native
-from fourmin.estimate.compute import PassTime, pass_time
+from fourmin.estimate.compute import RECOMPUTE, PassTime, pass_time
 from fourmin.estimate.fitted import Fitted, fitted
 from fourmin.estimate.models import FP32_BYTES, WIRE_BYTES, fuse, load_shape
 from fourmin.estimate.profile import Profile
@@ -39,6 +39,8 @@ class Step:
     """Of all workers."""
     reductions: tuple[Reduction, ...]
     compute: PassTime
+    forward_seconds: float
+    """Of its forward pass alone."""
 
 
 def estimate_step(config: Configuration, profile: Profile, numbers: Fitted | None = None) -> Step:
@@ -47,15 +49,20 @@ def estimate_step(config: Configuration, profile: Profile, numbers: Fitted | Non
     Raises FourminError for a model or precision of which nothing is known.
     """
     numbers = numbers or fitted()
+    measured = config.recompute and any(one.step == RECOMPUTE for one in profile.compute)
     compute = pass_time(
         profile,
         model=config.model,
         precision=config.precision,
-        step=config.step,
+        step=RECOMPUTE if measured else config.step,
         image_size=config.image_size,
         batch=config.local_batch_size,
         fixed_seconds=numbers.fixed_pass_seconds,
     )
+    if config.recompute and not measured:
+        source = f"{compute.source}, and a forward pass more"
+        compute = replace(compute, seconds=compute.seconds * (1 + FORWARD_SHARE), source=source)
+    forward = FORWARD_SHARE / (1 + FORWARD_SHARE) if config.recompute else FORWARD_SHARE
     reductions = reduce_buckets(config, profile)
     time = overlap(
         [compute.seconds] * config.gradient_accumulation_steps,
@@ -64,7 +71,10 @@ def estimate_step(config: Configuration, profile: Profile, numbers: Fitted | Non
         _statistics(config, profile),
     )
     rate = config.global_batch_size / time.seconds
-    return Step(config.workers, config.local_batch_size, time, rate, reductions, compute)
+    return Step(
+        config.workers, config.local_batch_size, time, rate, reductions, compute,
+        compute.seconds * forward,
+    )  # fmt: skip
 
 
 @cache
@@ -97,4 +107,4 @@ def _statistics(config: Configuration, profile: Profile) -> float:
 def evaluation_seconds(step: Step, samples: int) -> float:
     """Forward passes over `samples` images, in the training batch, on all workers."""
     passes = -(-samples // (step.workers * step.local_batch))
-    return passes * step.compute.seconds * FORWARD_SHARE
+    return passes * step.forward_seconds

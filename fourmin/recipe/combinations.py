@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from fourmin.base.errors import FourminError
 from fourmin.recipe.allreduces import ALL_REDUCES, MOST_IN_RING, needs, parse_entries
 from fourmin.recipe.optimizers import OPTIMIZERS
+from fourmin.recipe.phases import check_image_sizes, growths, parse_points
 from fourmin.recipe.steps import against_training
 from fourmin.recipe.topology import check_group_size
 
@@ -131,6 +132,56 @@ def _batch(config: Configuration) -> None:
     )
 
 
+def _phases(config: Configuration) -> None:
+    """Each phase, as a configuration by itself."""
+    phases = config.stretches()
+    for first, own in phases[1:]:
+        own.check()
+        if first > config.max_epochs:
+            raise FourminError(
+                f"a phase begins after {first - 1} epochs, and the run has {config.max_epochs}",
+                next_step="leave it out",
+            )
+    if config.largest_batch and config.learning_rate_decay != "step":
+        raise FourminError(
+            "largest_batch is for learning_rate_decay=step",
+            "at its milestones the batch grows instead of the rate falling",
+            "--set largest_batch=0",
+        )
+    if growths(config) and any("global_batch_size=" in text for text in config.phases):
+        raise FourminError(
+            "the batch grows by largest_batch or by phases, not by both",
+            next_step="--set largest_batch=0, or leave global_batch_size out of phases",
+        )
+    if config.model == "alexnet" and len({own.image_size for _, own in phases}) > 1:
+        raise FourminError(
+            "AlexNet takes images of one size",
+            "its first fully connected layer has a weight for each position",
+            "leave image_size out of phases",
+        )
+    if config.learning_rate_decay == "points":
+        parse_points(config.learning_rate_points)
+        if config.warmup_epochs:
+            raise FourminError(
+                "learning_rate_points say how the rate begins, too",
+                f"warmup_epochs is {config.warmup_epochs}",
+                "--set warmup_epochs=0",
+            )
+
+
+def _recompute(config: Configuration) -> None:
+    if config.recompute and config.model == "alexnet":
+        raise FourminError(
+            "AlexNet has no residual blocks to recompute",
+            "its activations are small beside its weights",
+            "--set recompute=false",
+        )
+
+
+def _image_sizes(config: Configuration) -> None:
+    check_image_sizes(config.image_size, config.eval_resize)
+
+
 _CHECKS = (
     _optimizer,
     _fast_step,
@@ -143,4 +194,7 @@ _CHECKS = (
     _groups,
     _tuning,
     _half_precision_ring,
+    _image_sizes,
+    _recompute,
+    _phases,
 )

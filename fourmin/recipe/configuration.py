@@ -9,7 +9,6 @@ the manifest's digest. After a change of fields, `make docs` writes what is made
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -20,8 +19,9 @@ from fourmin.base.mishaps import told
 from fourmin.recipe.allreduces import LARGE, NAMES
 from fourmin.recipe.combinations import check_combinations
 from fourmin.recipe.fields import AUTO, Field, fields_of
+from fourmin.recipe.machine import resolved, usual_decoder
 from fourmin.recipe.optimizers import OPTIMIZERS
-from fourmin.system.hardware import computes_bf16
+from fourmin.recipe.phases import in_epoch, parse_points, stretches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,11 @@ class Configuration:
         float, Field("Learning rate where the polynomial decay ends.", minimum=0)
     ] = 1e-4
     learning_rate_decay: Annotated[
-        str, Field("How it falls after the warmup.", choices=("poly", "step", "constant"))
+        str,
+        Field(
+            "How it falls after the warmup; points: learning_rate_points alone say it.",
+            choices=("poly", "step", "constant", "points"),
+        ),
     ] = "poly"
     decay_poly_power: Annotated[float, Field("Power of the polynomial decay.")] = 2.0
     decay_epochs: Annotated[
@@ -65,6 +69,31 @@ class Configuration:
     decay_factor: Annotated[
         float, Field("What the step decay multiplies the learning rate by at each milestone.")
     ] = 0.1
+    largest_batch: Annotated[
+        int,
+        Field(
+            "Up to which the step decay multiplies the batch instead; 0: never.",
+            unit="images",
+            minimum=0,
+            later=True,
+        ),
+    ] = 0
+    learning_rate_points: Annotated[
+        tuple[str, ...],
+        Field(
+            "EPOCHS:RATE, joined by straight lines; two of one place are a jump.",
+            pattern=r"^[0-9.]{1,16}:[0-9.e-]{1,24}$(?!\n)",
+            later=True,
+        ),
+    ] = ()
+    phases: Annotated[
+        tuple[str, ...],
+        Field(
+            "EPOCHS:FIELD=VALUE,...: fields of batches and images that change after so many.",
+            pattern=r"^[0-9]{1,6}:[a-z_]+=[a-z0-9.]+(,[a-z_]+=[a-z0-9.]+)*$(?!\n)",
+            later=True,
+        ),
+    ] = ()
     warmup_epochs: Annotated[float, Field("Length of the warmup.", unit="epochs", minimum=0)] = 0.0
     warmup_start_learning_rate: Annotated[
         float, Field("Learning rate of the warmup's first step.", minimum=0)
@@ -228,6 +257,19 @@ class Configuration:
             choices=("shift", "pad-crop", "random-resized-crop", "none"),
         ),
     ] = "random-resized-crop"
+    crop_area: Annotated[
+        float,
+        Field(
+            "Least share of an image that random-resized-crop takes.",
+            above=0,
+            maximum=1,
+            later=True,
+        ),
+    ] = 0.08
+    eval_rectangles: Annotated[
+        bool,
+        Field("Whether a batch of evaluation images keeps their mean ratio of sides.", later=True),
+    ] = False
     pixel_mean: Annotated[
         tuple[float, ...], Field("Subtracted from red, green and blue.", unit="of 255", items=3)
     ]
@@ -245,12 +287,22 @@ class Configuration:
         Field("Whether each evaluation is followed by a checkpoint beside training.", later=True),
     ] = True
     threads: Annotated[int, Field("Threads of a worker's arithmetic on the CPU.", minimum=1)] = 1
+    recompute: Annotated[
+        bool,
+        Field(
+            "Whether each residual block runs again in the backward pass, for memory.", later=True
+        ),
+    ] = False
     step: Annotated[
         str, Field("PyTorch's training step, or fused kernels on a GPU.", choices=("eager", "fast"))
     ] = AUTO
     max_steps: Annotated[
         int | None, Field("Stop after so many; only for practice.", unit="steps", minimum=1)
     ] = None
+
+    at = in_epoch
+    stretches = stretches
+    resolved = resolved
 
     @property
     def workers(self) -> int:
@@ -274,56 +326,6 @@ class Configuration:
             for value in [getattr(self, field.name)]
         }
 
-    def resolved(
-        self,
-        gpus: int,
-        *,
-        keep_workers: bool,
-        cpus: int | None = None,
-        cpu_precision: str | None = None,
-    ) -> Configuration:
-        """What this machine decides: device, precision, and workers a node unless kept.
-
-        The step is decided for the CPU; for GPUs `steps.with_step` does, from those of the nodes.
-
-        `gpus` and `cpus` are how many this process may use (cpus None: those of its affinity).
-        The preset's number of workers is the most that are started. On one node each worker has
-        a GPU of its own or, on the CPU, a core of its own, and there the number is lowered to one
-        that shares the batch equally. `cpu_precision` is what a CPU takes where nothing is said
-        (None: what this one is made for). A machine without GPUs does not decide for `device=cuda`,
-        nor does this node for several.
-        """
-        workers = self.procs_per_node
-        device = self.device
-        if device == AUTO:
-            device = "cuda" if gpus > 0 else "cpu"
-        if self.nodes == 1 and not keep_workers:
-            if device == "cpu":
-                workers = self._workers_for(cpus or len(os.sched_getaffinity(0)))
-            elif gpus > 0:
-                workers = min(workers, gpus)
-        precision = self.precision
-        if precision == AUTO:
-            precision = "fp16" if device == "cuda" else cpu_precision or usual_cpu_precision()
-        step = "eager" if self.step == AUTO and device == "cpu" else self.step
-        decoder = self.decoder
-        if decoder == AUTO:
-            decoder = _usual_decoder(device, self.loader, cached=self.decoded_cache > 0)
-        return dataclasses.replace(
-            self,
-            device=device,
-            precision=precision,
-            decoder=decoder,
-            step=step,
-            procs_per_node=workers,
-        )
-
-    def _workers_for(self, cpus: int) -> int:
-        """The largest number of workers for `cpus` cores that shares the batch equally."""
-        most = max(1, min(self.procs_per_node, cpus))
-        images = self.global_batch_size // self.gradient_accumulation_steps
-        return next((n for n in range(most, 0, -1) if images > 0 and images % n == 0), most)
-
     def digest(self) -> str:
         """Hex SHA-256 of the canonical JSON of every field."""
         return sha256_hex(canonical_bytes(self.to_json()))
@@ -332,14 +334,19 @@ class Configuration:
     def from_json(cls, data: Mapping[str, Any]) -> Configuration:
         """The configuration that `to_json` wrote.
 
-        Raises FourminError when a field is missing, unknown or of another type.
+        Raises FourminError when a field is missing, unknown or of another type, or where phases
+        or points of the learning rate are none.
         """
         values = {name: _known(name).coerce(value) for name, value in sorted(data.items())}
         if values.get("device") in FIELDS["device"].choices:
             # Campaigns of before this field were registered with what was the only way then.
-            values.setdefault("decoder", _usual_decoder(values["device"], values.get("loader", "")))
+            values.setdefault("decoder", usual_decoder(values["device"], values.get("loader", "")))
         with told("incomplete configuration", kind=TypeError):
-            return cls(**values)
+            made = cls(**values)
+        made.stretches()
+        if made.learning_rate_decay == "points":
+            parse_points(made.learning_rate_points)
+        return made
 
     def with_overrides(self, changes: Mapping[str, Any]) -> Configuration:
         """A copy with some fields replaced; checks names and types, not the combination."""
@@ -365,13 +372,3 @@ def _known(name: str) -> Field:
     if name not in FIELDS:
         raise unknown(f"unknown configuration key {name!r}", name, FIELDS)
     return FIELDS[name]
-
-
-def usual_cpu_precision() -> str:
-    """BF16 where the processor has instructions for it; emulated it is far slower than FP32."""
-    return "bf16" if computes_bf16() else "fp32"
-
-
-def _usual_decoder(device: str, loader: str, *, cached: bool = False) -> str:
-    """The GPU's where there is one, unless the pixels are to be kept in the host's memory."""
-    return "mixed" if device == "cuda" and loader == "dali" and not cached else "cpu"

@@ -32,6 +32,8 @@ def against_training(config: Configuration) -> str:
         return f"the fast step is for fp16 and bf16, and this run is {config.precision}"
     if optimizer is None or not optimizer.fused:
         return f"the fast step has no update for {config.optimizer}"
+    if config.recompute:
+        return "the fast step keeps what blocks compute: it has no recompute"
     return ""
 
 

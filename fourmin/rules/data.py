@@ -119,8 +119,10 @@ def epoch_samples(
     if batch <= 0:
         yield Problem(run.log_path, f"a global batch of {batch} images")
         return
-    steps = configuration.steps_per_epoch(train_samples)
     for record in timeline.all(keys.EPOCH_STOP):
+        epoch = number(record.metadata.get(keys.EPOCH_NUM))
+        own = configuration.at(1 if epoch is None else int(epoch))
+        batch, steps = own.global_batch_size, own.steps_per_epoch(train_samples)
         taken = steps if left is None else min(steps, left)
         expected = taken * batch
         if left is not None:

@@ -11,6 +11,7 @@ from fourmin.log import keys
 from fourmin.log.timeline import Timeline
 from fourmin.recipe.configuration import Configuration
 from fourmin.rules.compare import same, short
+from fourmin.rules.epochs import steps_through
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 from fourmin.ruleset import Benchmark
 
@@ -27,7 +28,7 @@ def _steps_used_up(run: RunView, epochs: int) -> bool:
         return False
     if config.global_batch_size <= 0:
         return False
-    return epochs * config.steps_per_epoch(samples) >= config.max_steps
+    return steps_through(config, samples, epochs) >= config.max_steps
 
 
 @rule("EVA001", "evaluation-schedule", ERROR, RUN)

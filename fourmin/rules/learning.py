@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from fourmin.base.values import listed, mapping, number
 from fourmin.ledger.view import RunView
@@ -13,6 +13,7 @@ from fourmin.log.records import Record
 from fourmin.log.timeline import Timeline
 from fourmin.recipe.configuration import Configuration
 from fourmin.rules.compare import same, short
+from fourmin.rules.epochs import epochs_before, steps_through
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
 STATISTICS = (
@@ -58,7 +59,6 @@ def tracked_statistics(
             yield Problem(run.log_path, f"weights_digest is {short(record.value)}", record.line)
     if configuration.global_batch_size <= 0:
         return  # epoch-samples tells
-    steps = configuration.steps_per_epoch(train_samples)
     for record in timeline.all(keys.TRACKED_STATS):
         value = mapping(record.value)
         told = {name: number(value.get(name)) for name in STATISTICS}
@@ -67,7 +67,7 @@ def tracked_statistics(
         if absent:
             yield Problem(run.log_path, f"no {', '.join(absent)}", record.line)
         elif epoch is not None:  # otherwise event-order tells
-            for message in _contradictions(configuration, steps, int(epoch), value):
+            for message in _contradictions(configuration, train_samples, int(epoch), value):
                 yield Problem(run.log_path, message, record.line)
     yield from _exchanged(run, timeline, configuration)
 
@@ -88,10 +88,11 @@ def _exchanged(run: RunView, timeline: Timeline, config: Configuration) -> Itera
 
 
 def _contradictions(
-    config: Configuration, steps: int, epoch: int, value: Mapping[str, object]
+    config: Configuration, train_samples: int, epoch: int, value: Mapping[str, object]
 ) -> Iterator[str]:
-    """What in the statistics after `epoch` cannot be, with `steps` an epoch."""
-    so_far = steps * epoch if config.max_steps is None else min(steps * epoch, config.max_steps)
+    """What in the statistics after `epoch` cannot be, with so many images."""
+    so_far = steps_through(config, train_samples, epoch)
+    so_far = so_far if config.max_steps is None else min(so_far, config.max_steps)
     performed, skipped = value["optimizer_steps"], value["skipped_steps"]
     if type(performed) is not int or type(skipped) is not int or min(performed, skipped) < 0:
         yield f"{short(performed)} steps performed, {short(skipped)} skipped"
@@ -100,7 +101,7 @@ def _contradictions(
         yield f"{performed} steps performed and {skipped} skipped, of {so_far}"
     if config.precision != "fp16" and (skipped or not same(value["loss_scale"], 1.0)):
         yield f"{skipped} steps skipped, loss scale {short(value['loss_scale'])}, without FP16"
-    expected = _learning_rate(config, steps, max(0, performed - 1))
+    expected = _learning_rate(config, train_samples, max(0, performed - 1))
     told = number(value["learning_rate"])
     if told is None or not math.isclose(told, expected, rel_tol=1e-9, abs_tol=1e-15):
         yield f"learning rate {told!r} in step {performed}, by the configuration {expected!r}"
@@ -108,8 +109,20 @@ def _contradictions(
         yield "a negative number"
 
 
-def _learning_rate(config: Configuration, steps: int, step: int) -> float:
-    """The rate of `step`, from 0, with `steps` an epoch; see docs/configuration.md."""
+def _learning_rate(config: Configuration, train_samples: int, performed: int) -> float:
+    """The rate of step `performed`, from 0; see docs/configuration.md.
+
+    What counts are epochs: where phases have other batches, a step is more or less of one.
+    """
+    epochs, steps = (
+        epochs_before(config, train_samples, performed),
+        config.steps_per_epoch(train_samples),
+    )
+    step = epochs * steps
+    if config.learning_rate_decay == "points":
+        return _between(
+            [tuple(map(float, t.split(":"))) for t in config.learning_rate_points], epochs
+        )
     base, warmup = config.base_learning_rate, round(config.warmup_epochs * steps)
     if step < warmup:
         share = (step / warmup) ** (2 if config.warmup_shape == "quadratic" else 1)
@@ -121,9 +134,21 @@ def _learning_rate(config: Configuration, steps: int, step: int) -> float:
         low = config.end_learning_rate
         return low + float(left**config.decay_poly_power) * (base - low)
     if config.learning_rate_decay == "step":
-        past = sum(step >= round(epoch * steps) for epoch in config.decay_milestones)
-        return float(base * config.decay_factor**past)
+        past = sum(step >= round(epoch * steps) - 1e-6 for epoch in config.decay_milestones)
+        grown = len({own.global_batch_size for _, own in config.stretches()}) - 1
+        fallen = past - grown if config.largest_batch else past
+        return float(base * config.decay_factor ** max(0, fallen))
     return base
+
+
+def _between(points: Sequence[tuple[float, ...]], place: float) -> float:
+    """The value at `place` on straight lines through (place, value); the last of equal places."""
+    before = [point for point in points if point[0] <= place + 1e-12]
+    after = [point for point in points if point[0] > place + 1e-12]
+    if not before or not after:
+        return (before[-1] if before else after[0])[1]
+    (a, low), (b, high) = before[-1], after[0]
+    return ((b - place) * low + (place - a) * high) / (b - a)
 
 
 @rule("CNV005", "learning-curve", ERROR, RUN)

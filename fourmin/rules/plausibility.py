@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,16 +33,23 @@ class _Phase:
 
     name: str
     seconds: float
-    trained: float = 0.0
-    evaluated: float = 0.0
+    trained: Mapping[int, float]
+    """Images by epoch."""
+    evaluated: Mapping[int, float]
     line: int | None = None
 
-    def least(self, config: Configuration, work: Work, machine: Machine) -> float:
+    def least(self, ruleset: str, config: Configuration, machine: Machine) -> float:
         """The least time that it can take (s)."""
-        operations = self.trained * work.training + self.evaluated * work.evaluation
-        passes = self.trained / config.global_batch_size * config.gradient_accumulation_steps
-        # Forward and backward, a layer after the other.
-        return machine.seconds(operations, 2 * passes * work.layers)
+        operations = layers = 0.0
+        for epoch in sorted({*self.trained, *self.evaluated}):
+            own, trained = config.at(epoch), self.trained.get(epoch, 0.0)
+            work = Work.of(ruleset, own.model, own.image_size)
+            assert work is not None
+            operations += trained * work.training + self.evaluated.get(epoch, 0.0) * work.evaluation
+            passes = trained / own.global_batch_size * own.gradient_accumulation_steps
+            # Forward and backward, a layer after the other.
+            layers += 2 * passes * work.layers
+        return machine.seconds(operations, layers)
 
 
 @rule("PHY001", "faster-than-peak", ERROR, RUN)
@@ -78,7 +86,7 @@ def faster_than_peak(
     else:
         excess, worst = max(
             (
-                (phase.least(configuration, work, machine) - phase.seconds, phase)
+                (phase.least(run.ruleset, configuration, machine) - phase.seconds, phase)
                 for phase in phases
             ),
             key=lambda pair: pair[0] / pair[1].seconds if pair[1].seconds > 0 else math.inf,
@@ -102,26 +110,29 @@ def _phases(timeline: Timeline) -> Iterator[_Phase]:
         number(record.metadata.get(keys.EPOCH_NUM)): number(mapping(record.value).get("throughput"))
         for record in timeline.all(keys.TRACKED_STATS)
     }
-    trained = evaluated = 0.0
+    trained: Counter[int] = Counter()
+    evaluated: Counter[int] = Counter()
     for epoch in timeline.epoch_intervals:
         count = None if epoch.stop_line is None else images.get(epoch.stop_line)
         if count is None or epoch.duration_ms is None:
             continue
-        trained += count
+        own = {int(epoch.epoch or 1): count}
+        trained.update(own)
         name = f"epoch {epoch.epoch:g}" if epoch.epoch is not None else "an epoch"
         seconds = epoch.duration_ms / 1000 + RESOLUTION
-        yield _Phase(name, seconds, trained=count, line=epoch.stop_line)
+        yield _Phase(name, seconds, own, {}, epoch.stop_line)
         throughput = measured.get(epoch.epoch)
         if throughput:
             seconds = count / throughput
-            yield _Phase(f"{name}, by its throughput,", seconds, trained=count)
+            yield _Phase(f"{name}, by its throughput,", seconds, own, {}, epoch.stop_line)
     for one in timeline.evaluations:
         count = number(one.samples)
         if count is None or one.start_ms is None or one.stop_ms is None:
             continue
-        evaluated += count
+        own = {int(number(one.epoch) or 1): count}
+        evaluated.update(own)
         seconds = (one.stop_ms - one.start_ms) / 1000 + RESOLUTION
-        yield _Phase("the evaluation", seconds, evaluated=count, line=one.line)
+        yield _Phase("the evaluation", seconds, {}, own, one.line)
     if timeline.time_to_train_ms is not None:
         seconds = timeline.time_to_train_ms / 1000 + RESOLUTION
         yield _Phase("the run", seconds, trained, evaluated)

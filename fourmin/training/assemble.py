@@ -19,6 +19,8 @@ from fourmin.training.backends import keep_freed_memory
 from fourmin.training.comm.build import build_reducer
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.process_group import WorkerPlace
+from fourmin.training.data.geometry import evaluation_order, evaluation_window
+from fourmin.training.data.loader import split_arrays
 from fourmin.training.data.order import OrderDigest, evaluation_batches
 from fourmin.training.energy import RunEnergy
 from fourmin.training.evaluate import count, synthetic_batch
@@ -27,6 +29,7 @@ from fourmin.training.heartbeat import Heartbeat
 from fourmin.training.models import build_model
 from fourmin.training.models.batchnorm import apply_bn_span
 from fourmin.training.models.init import initialize
+from fourmin.training.models.resnet import recompute_blocks
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.precision import Precision
 from fourmin.training.resume import Checkpoints
@@ -80,7 +83,7 @@ def assemble(
     if not (job.replay and config.device == "cpu"):
         heartbeat.took(_warm_up(job, place, step))
         if place.device.type == "cuda" and not job.replay:
-            _warm_up_evaluation(job, place, model, precision)
+            _warm_up_evaluation(job, place, manifest, model, precision)
         precision = _precision(job, place)
         if isinstance(step, EagerStep):
             optimizer, step = _optimizer_and_step(job, schedule, place, precision, model, reducer)
@@ -89,7 +92,7 @@ def assemble(
             step.reset(precision)
         keep_freed_memory(config.device, config.procs_per_node)
     initialize(model, job.seed, config.initialization, config.zero_last_gamma)
-    writes = _is_saved(job, benchmark, schedule.steps_per_epoch)
+    writes = _is_saved(job, benchmark, schedule)
     return Assembly(
         job=job,
         benchmark=benchmark,
@@ -124,6 +127,8 @@ def _model(job: Job, place: WorkerPlace) -> nn.Module:
         bn_momentum=config.bn_momentum,
         bn_epsilon=config.bn_epsilon,
     )
+    if config.recompute:
+        recompute_blocks(model)
     model.to(place.device).to(memory_format=torch.channels_last)
     apply_bn_span(
         model,
@@ -153,7 +158,7 @@ def _optimizer_and_step(
         precision,
         schedule,
         config.label_smoothing,
-        total_steps=config.max_epochs * schedule.steps_per_epoch,
+        total_steps=schedule.steps_before(config.max_epochs + 1),
         growth_interval=config.loss_scale_growth_interval,
         world_size=place.world_size,
         say=refuse_another_step,
@@ -162,32 +167,50 @@ def _optimizer_and_step(
 
 
 def _warm_up(job: Job, place: WorkerPlace, step: Step) -> float:
-    """Train on synthetic images, so that no kernel is chosen or compiled on the clock.
+    """Train on synthetic images of every size and number that comes, so that no kernel is chosen,
+    compiled or captured on the clock.
 
-    Returns the seconds that a warm step took.
+    Returns the seconds that a warm step took, of the slowest kind.
     """
-    config = job.configuration
-    batch = synthetic_batch(config.local_batch_size, config.image_size, place.device)
-    for _ in range(WARMUP_STEPS):
-        began = time.perf_counter()
-        step([batch] * config.gradient_accumulation_steps)
-    return time.perf_counter() - began
+    kinds = {
+        (own.local_batch_size, own.image_size, own.gradient_accumulation_steps)
+        for _, own in job.configuration.stretches()
+    }
+    slowest = 0.0
+    for images, size, passes in sorted(kinds):
+        batch = synthetic_batch(images, size, place.device)
+        for _ in range(WARMUP_STEPS):
+            began = time.perf_counter()
+            step([batch] * passes)
+        slowest = max(slowest, time.perf_counter() - began)
+    return slowest
 
 
 def _warm_up_evaluation(
-    job: Job, place: WorkerPlace, model: nn.Module, precision: Precision
+    job: Job, place: WorkerPlace, manifest: Manifest, model: nn.Module, precision: Precision
 ) -> None:
     """The same for this rank's batches of an evaluation: cuDNN chooses by their size."""
-    config = job.configuration
-    images, size = int(job.dataset["eval_samples"]), config.local_batch_size
-    sizes = set(map(len, evaluation_batches(images, place.rank, place.world_size, size)))
-    batches = [synthetic_batch(size, config.image_size, place.device) for size in sizes]
+    _, widths, heights = split_arrays(manifest.split("val"))
+    kinds = set()
+    for _, own in job.configuration.stretches():
+        order = evaluation_order(widths, heights, own.eval_rectangles)
+        share = evaluation_batches(len(order), place.rank, place.world_size, own.local_batch_size)
+        for part in (order[batch] for batch in share):
+            window = evaluation_window(
+                widths[part], heights[part], own.image_size, own.eval_rectangles
+            )
+            kinds.add((len(part), *window))
+    batches = [
+        synthetic_batch(size, height, place.device, width) for size, height, width in sorted(kinds)
+    ]
     count(model, batches, precision)
 
 
-def _is_saved(job: Job, benchmark: Benchmark, steps_per_epoch: int) -> bool:
+def _is_saved(job: Job, benchmark: Benchmark, schedule: LearningRateSchedule) -> bool:
     """Whether the run can come to an epoch after which it is evaluated and goes on."""
     config = job.configuration
     evaluated = benchmark.scheduled(config.max_epochs - 1, config.eval_offset)
-    whole = None if config.max_steps is None else config.max_steps / steps_per_epoch
-    return config.checkpoints and any(whole is None or epoch < whole for epoch in evaluated)
+    limit = config.max_steps
+    return config.checkpoints and any(
+        limit is None or schedule.steps_before(epoch + 1) < limit for epoch in evaluated
+    )

@@ -35,7 +35,7 @@ class Epochs:
         self._loader = loader
         self._trace = trace
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="fourmin-digest")
-        self.attempted = run.job.restart_epoch * run.schedule.steps_per_epoch
+        self.attempted = run.schedule.steps_before(run.job.restart_epoch + 1)
         """Steps of the whole run so far, those that FP16 overflow skipped among them."""
         self.exposed_seconds: list[float] = []
         """Of each step since the last restart, the communication that computation did not hide."""
@@ -48,7 +48,7 @@ class Epochs:
         run, config = self._run, self._config
         for epoch in range(run.job.restart_epoch + 1, config.max_epochs + 1):
             left = self._steps_left()
-            last = left is not None and left <= run.schedule.steps_per_epoch
+            last = left is not None and left <= run.schedule.steps_of(epoch)
             evaluated = last or run.benchmark.evaluates_after(epoch, config.eval_offset)
             self._train_epoch(epoch, evaluated=evaluated and not run.job.replay)
             if run.job.replay:
@@ -74,7 +74,7 @@ class Epochs:
         self._beside.shutdown()
 
     def _train_epoch(self, epoch: int, evaluated: bool) -> None:
-        run, config = self._run, self._config
+        run, config = self._run, self._config.at(epoch)
         run.log.start(keys.EPOCH_START, None, epoch_num=epoch)
         # Dropout is the only random thing that is left. Each rank draws its own, anew in each
         # epoch, so that a restart draws the same.
@@ -84,14 +84,14 @@ class Epochs:
         consumed: list[Tensor] = []
         exposed = []
         batches = run.heartbeat.through(self._loader.train_epoch(epoch), f"epoch {epoch}")
-        steps, left = run.schedule.steps_per_epoch, self._steps_left()
+        steps, left = run.schedule.steps_of(epoch), self._steps_left()
         if left is not None:
             steps = min(steps, left)
         for step in range(steps):
             with self._trace.step() if self._trace else nullcontext():
                 micro_batches = list(islice(batches, config.gradient_accumulation_steps))
                 if evaluated and steps - step <= READ_AHEAD:
-                    self._loader.begin_evaluation()
+                    self._loader.begin_evaluation(epoch)
                 consumed.extend(batch.indices for batch in micro_batches)
                 loss, waited = run.step([(batch.images, batch.labels) for batch in micro_batches])
             losses.append(loss)
@@ -101,7 +101,7 @@ class Epochs:
         exposed_seconds = [waited.seconds() for waited in exposed]
         self.exposed_seconds.extend(exposed_seconds)
         seconds = time.perf_counter() - began
-        self._digest_order(consumed)
+        self._digest_order(consumed, config.global_batch_size)
         images = steps * config.global_batch_size
         run.log.end(keys.EPOCH_STOP, None, epoch_num=epoch, samples_count=images)
         if epoch == 1:
@@ -123,15 +123,13 @@ class Epochs:
         )
         self._check_finite(epoch, means)
 
-    def _digest_order(self, consumed: Iterable[Tensor]) -> None:
+    def _digest_order(self, consumed: Iterable[Tensor], batch: int) -> None:
         """Add what all ranks really consumed in this epoch to the digest of the data order."""
         place = self._run.place
         own = torch.cat([indices.reshape(-1) for indices in consumed]).to(place.device)
         shares = gather(own, place)
         if place.rank == 0:
-            self._run.order.update_from_ranks(
-                [share.cpu().numpy() for share in shares], self._config.global_batch_size
-            )
+            self._run.order.update_from_ranks([share.cpu().numpy() for share in shares], batch)
 
     def _check_finite(self, epoch: int, means: list[float]) -> None:
         """Raise FourminError when training has diverged.
@@ -156,7 +154,7 @@ class Epochs:
         # Hashed beside the evaluation, which would wait a tenth of a second for ResNet-50's.
         digest = self._beside.submit(tensor_digest, weights)
         what = f"the evaluation after epoch {epoch}"
-        batches = run.heartbeat.through(self._loader.evaluate(), what)
+        batches = run.heartbeat.through(self._loader.evaluate(epoch), what)
         expected = int(run.job.dataset["eval_samples"])
         correct, counted = evaluate(run.model, batches, run.precision, expected)
         assert_same_on_all_ranks(f"the weights after epoch {epoch}", digest.result())

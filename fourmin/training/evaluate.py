@@ -21,15 +21,17 @@ class _Batch(Protocol):
 
 
 class Synthetic(NamedTuple):
-    """A batch of no dataset: `images` (b, 3, size, size), `labels` (b,), int64."""
+    """A batch of no dataset: `images` (b, 3, height, width), `labels` (b,), int64."""
 
     images: Tensor
     labels: Tensor
 
 
-def synthetic_batch(size: int, image_size: int, device: torch.device) -> Synthetic:
-    """`size` black images in channels_last memory format, of class 0."""
-    shape = (size, 3, image_size, image_size)
+def synthetic_batch(
+    size: int, image_size: int, device: torch.device, width: int | None = None
+) -> Synthetic:
+    """`size` black images, square unless `width` is given, in channels_last format, of class 0."""
+    shape = (size, 3, image_size, width or image_size)
     images = torch.zeros(shape, device=device).to(memory_format=torch.channels_last)
     return Synthetic(images, torch.zeros(size, dtype=torch.int64, device=device))
 

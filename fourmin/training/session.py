@@ -83,8 +83,7 @@ def _prepare(job: Job, place: WorkerPlace, control: ControlClient) -> Assembly:
     """Open the log, say in it what runs, and assemble it."""
     config = job.configuration
     benchmark = load_ruleset(job.ruleset).benchmark(config.benchmark)
-    steps_per_epoch = config.steps_per_epoch(int(job.dataset["train_samples"]))
-    schedule = LearningRateSchedule(config, max(1, steps_per_epoch))
+    schedule = LearningRateSchedule.over(config, int(job.dataset["train_samples"]))
     again = job.restart > 0
     log = EventLogWriter(job.events_log, resume=again) if place.rank == 0 else SilentLog()
     if again:
@@ -121,7 +120,8 @@ def _read_manifest(job: Job, place: WorkerPlace) -> Manifest:
 def _loader(run: Assembly) -> Loader:
     """What will read the images, imported, built and warmed up without any of them."""
     job, place = run.job, run.place
-    config, steps = job.configuration, job.configuration.max_epochs * run.schedule.steps_per_epoch
+    config = job.configuration
+    steps = run.schedule.steps_before(config.max_epochs + 1)
     loader = open_data(
         config,
         manifest=run.manifest,
@@ -170,7 +170,8 @@ def _load_checkpoint(run: Assembly, epoch: int) -> None:
     if saved is not None:
         parts = [bytes(part) for part in saved[ORDER].tolist()]
         samples = int(job.dataset["train_samples"])
-        run.order.go_on(job.seed, samples, job.configuration.global_batch_size, parts)
+        batch_of = lambda epoch: job.configuration.at(epoch).global_batch_size  # noqa: E731
+        run.order.go_on(job.seed, samples, batch_of, parts)
     like = pack(run.model, run.optimizer, run.step, run.order)
     unpack(shared(saved, like, run.place), run.model, run.optimizer, run.step)
     digest = tensor_digest(run.model.parameters())

@@ -24,6 +24,7 @@ from fourmin.estimate.measured import with_data_report, with_stated_rate, with_s
 from fourmin.estimate.profile import load_profile
 from fourmin.estimate.render import BANNER, text_lines
 from fourmin.estimate.run import Estimate, estimate
+from fourmin.estimate.step import estimate_step
 from fourmin.recipe.presets import PRESETS
 from fourmin.report.charts.lines import estimate_chart
 from fourmin.rules.engine import check
@@ -64,9 +65,52 @@ def test_time_to_train_is_steps_and_evaluations() -> None:
     assert whole.steps_per_epoch == 1_281_167 // 65_536 == 19
     assert (whole.epochs, whole.evaluations) == (90, 22)  # after epochs 4, 8, ... 88
     # One forward pass, a third of the step's arithmetic: 65,536 images hold the 50,000.
-    assert whole.evaluation_seconds == pytest.approx(whole.step.compute.seconds / 3)
-    expected = 90 * 19 * whole.step.time.seconds + 22 * whole.evaluation_seconds
+    assert whole.stretches[0].evaluation_seconds == pytest.approx(whole.step.compute.seconds / 3)
+    expected = 90 * 19 * whole.step.time.seconds + 22 * whole.stretches[0].evaluation_seconds
     assert whole.train_seconds == pytest.approx(expected)
+
+
+def test_phases_are_counted_each_with_its_own_steps_sizes_and_evaluations() -> None:
+    whole = made("resnet50-fastai", H100)
+    epochs, sizes = (6, 8, 3, 12, 8), (128, 128, 224, 224, 288)
+    batches = (8192, 16384, 8192, 28672, 16384)
+    assert tuple(one.epochs for one in whole.stretches) == epochs
+    assert tuple(one.configuration.image_size for one in whole.stretches) == sizes
+    assert [one.steps_per_epoch for one in whole.stretches] == [1_281_167 // b for b in batches]
+    # Evaluated after 1, 5, 9, ... 37.
+    assert [one.evaluations for one in whole.stretches] == [2, 2, 1, 3, 2]
+    assert whole.epochs == 37
+    assert whole.train_seconds == pytest.approx(
+        sum(
+            one.epochs * one.steps_per_epoch * one.feed.seconds(one.step)
+            + one.evaluations * one.evaluation_seconds
+            for one in whole.stretches
+        )
+    )
+    # Each phase is what an estimate of it alone says.
+    own = whole.stretches[3].configuration
+    alone = estimate(own, H100, load_ruleset().benchmark("resnet50"), epochs=12)
+    assert alone.step.time == whole.stretches[3].step.time
+    low, high = whole.train_interval
+    assert low <= whole.train_seconds <= high
+    said = whole.to_json()
+    assert said["steps"] == sum(e * (1_281_167 // b) for e, b in zip(epochs, batches, strict=True))
+    minutes = [phase["minutes"] for phase in said["phases"]]
+    assert sum(minutes) == pytest.approx(said["train_minutes"])
+    text = "\n".join(text_lines(whole))
+    assert "288 pixels, batch 16,384" in text
+
+
+def test_images_of_half_the_side_take_a_quarter_of_the_pass() -> None:
+    """But for the part that no size changes; measured at other pixels, it is the same line."""
+    configuration = made("resnet50-256", H100).configuration
+    stated = with_stated_rate(H100, configuration, 1000.0)
+    times = {}
+    for size in (112, 224, 448):
+        one = replace(configuration, image_size=size, eval_resize=512)
+        times[size] = estimate_step(one, stated).time.compute
+    assert times[224] == pytest.approx(configuration.local_batch_size / 1000.0)
+    assert (times[448] - times[224]) / (times[224] - times[112]) == pytest.approx(4.0)
 
 
 def test_epochs_are_those_of_the_reference_point_up_to_an_evaluation() -> None:

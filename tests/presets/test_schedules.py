@@ -97,7 +97,8 @@ def of_preset(name):
 
 def test_every_imagenet_preset_has_a_source():
     imagenet = {p for p in PRESETS if load_preset(p).benchmark in ("resnet50", "alexnet")}
-    assert set(SOURCES) == imagenet
+    # fast.ai's, of points, is in tests/recipe/test_phases.py.
+    assert set(SOURCES) == imagenet - {"resnet50-fastai"}
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # Those of the first submissions lack these; each was run with what is the default now.
 LATER = {
     "decoder", "decoded_cache", "checkpoints", "gradient_dtype", "tuning", "hybrid_large",
-    "adam_beta1", "adam_beta2", "adam_epsilon",
+    "adam_beta1", "adam_beta2", "adam_epsilon", "phases", "largest_batch",
+    "learning_rate_points", "crop_area", "eval_rectangles", "recompute",
 }  # fmt: skip
 
 

@@ -73,6 +73,9 @@ LAMB = [*FOUR_EPOCHS, "--precision", "fp32"]
 for setting in ("optimizer=lamb", "division=open", "base_learning_rate=0.01"):
     LAMB += ["--set", setting]
 
+PHASES = [*FOUR_EPOCHS, "--precision", "fp32", "--set", "division=open"]
+PHASES += ["--set", 'phases=["1:global_batch_size=96,image_size=12,eval_resize=14"]']
+
 
 @pytest.mark.parametrize(
     ("options", "victim", "staged_shards"),
@@ -81,8 +84,9 @@ for setting in ("optimizer=lamb", "division=open", "base_learning_rate=0.01"):
         (FOUR_EPOCHS_OVER_A_RING, "agent", True),
         pytest.param(BF16, "worker", False, marks=pytest.mark.slow),
         pytest.param(LAMB, "worker", False, marks=pytest.mark.slow),
+        pytest.param(PHASES, "worker", False, marks=pytest.mark.slow),
     ],
-    ids=["worker", "agent, with staged shards", "bf16", "lamb"],
+    ids=["worker", "agent, with staged shards", "bf16", "lamb", "phases"],
 )
 def test_what_was_killed_changes_the_time_and_nothing_else(
     tmp_path: Path,

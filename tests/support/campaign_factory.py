@@ -455,12 +455,15 @@ def _train(
     benchmark = load_ruleset().benchmark(story.benchmark)
     goal = story.epochs if isinstance(story.epochs, int) else story.epochs[slot.run - 1]
     samples = int(campaign.plan.dataset["eval_samples"])
-    batch = config.global_batch_size
-    steps = config.steps_per_epoch(int(campaign.plan.dataset["train_samples"]))
-    left = None if config.max_steps is None else config.max_steps - done * steps
-    schedule = LearningRateSchedule(config, max(1, steps))
+    schedule = LearningRateSchedule.over(config, int(campaign.plan.dataset["train_samples"]))
+    performed = schedule.steps_before(done + 1)
+    left = None if config.max_steps is None else config.max_steps - performed
     guessing = math.log(int(campaign.plan.dataset["classes"]))
-    reached, taken = False, done * steps * batch
+    reached = False
+    taken = sum(
+        schedule.steps_of(epoch) * config.at(epoch).global_batch_size
+        for epoch in range(1, done + 1)
+    )
     saves = any(run == slot.run for run, _ in story.restarts)
     for epoch in range(done + 1, config.max_epochs + 1):
         log.start(keys.EPOCH_START, None, epoch_num=epoch)
@@ -471,7 +474,9 @@ def _train(
             log.point(keys.ABORT, "worker 1: it died", namespace=OWN)
             log.end(keys.RUN_STOP, None, status=keys.ABORTED)
             return None
+        batch, steps = config.at(epoch).global_batch_size, schedule.steps_of(epoch)
         now = steps if left is None else min(steps, left)
+        performed += now
         left = None if left is None else left - now
         pace = PACE[story.benchmark] * (5 if slot.run in story.disturbed else 1)
         milliseconds = pace * story.epoch_ms * (0.9 + 0.2 * chance.random())
@@ -486,10 +491,10 @@ def _train(
             {
                 "throughput": now * batch / (milliseconds - 1) * 1000,
                 "train_loss": guessing / epoch * (0.9 + 0.2 * chance.random()),
-                "optimizer_steps": taken // batch,
+                "optimizer_steps": performed,
                 "skipped_steps": 0,
                 "loss_scale": 1.0,
-                "learning_rate": schedule(taken // batch - 1),
+                "learning_rate": schedule(performed - 1),
                 "exposed_ms_median": 2.0,
             },
             epoch_num=epoch,
@@ -521,7 +526,7 @@ def _train(
     log.point(
         keys.DATA_ORDER_DIGEST, _digest("order", slot.seed), namespace=OWN, samples_count=taken
     )
-    return taken // batch
+    return performed
 
 
 def _digest(what: str, seed: int) -> str:

@@ -57,10 +57,10 @@ class Told:
             for indices in rank_share(order, step, BATCH, 0, 1, 2):
                 yield SimpleNamespace(images=None, labels=None, indices=torch.from_numpy(indices))
 
-    def begin_evaluation(self) -> None:
+    def begin_evaluation(self, epoch: int) -> None:
         """Nothing is logged of it."""
 
-    def evaluate(self) -> list[Any]:
+    def evaluate(self, epoch: int) -> list[Any]:
         return self.note("the validation images", [])
 
     # The step.
@@ -86,7 +86,8 @@ def run_of(told: Told, monkeypatch: pytest.MonkeyPatch, rank: int = 0, **changes
     )  # fmt: skip
     benchmark = SimpleNamespace(quality_target=0.5, evaluates_after=lambda epoch, _: epoch % 2 == 0)
     schedule: Any = lambda step: 0.1  # noqa: E731
-    schedule.steps_per_epoch = STEPS
+    schedule.steps_of = lambda epoch: STEPS
+    schedule.steps_before = lambda epoch: (epoch - 1) * STEPS
     run = SimpleNamespace(
         job=job, benchmark=benchmark, schedule=schedule, log=told, step=told, order=OrderDigest(),
         place=SimpleNamespace(rank=rank, world_size=1, device=torch.device("cpu")),
@@ -146,7 +147,7 @@ def test_an_evaluation_is_begun_with_the_last_steps_before_it(
     made, run = run_of(told, monkeypatch)
     monkeypatch.setattr(epochs, "READ_AHEAD", 2)
     begun_at: list[int] = []
-    monkeypatch.setattr(told, "begin_evaluation", lambda: begun_at.append(told.steps))
+    monkeypatch.setattr(told, "begin_evaluation", lambda epoch: begun_at.append(told.steps))
     made.train()
     assert begun_at == [STEPS + 1, STEPS + 2, 3 * STEPS + 1, 3 * STEPS + 2]
     begun_at.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from fourmin.base.errors import FourminError
+from fourmin.datasets.manifest import ImageRow, Manifest
+from fourmin.recipe.presets import load_preset
 from fourmin.training import assemble
 from fourmin.training.evaluate import evaluate
 from fourmin.training.precision import Precision
@@ -64,18 +66,61 @@ def test_batch_statistics_are_not_touched_and_training_goes_on_afterwards() -> N
     assert model.training
 
 
+def validation(shapes: list[tuple[int, int]]) -> Manifest:
+    """A manifest with validation images of these widths and heights."""
+    rows = [
+        ImageRow("val", f"a/{number:02}.png", 9, bytes(32), *shape)
+        for number, shape in enumerate(shapes)
+    ]
+    return Manifest.from_rows([ImageRow("train", "a/1.png", 9, bytes(32), 8, 8), *rows])
+
+
+def warmed(manifest: Manifest, rank: int, ranks: int, **changes: Any) -> list[tuple[int, ...]]:
+    """The shapes (images, height, width) on which the evaluation warms up."""
+    seen: list[tuple[int, ...]] = []
+    oracle = Oracle()
+    oracle.register_forward_hook(
+        lambda _, given, __: seen.append((len(given[0]), *given[0].shape[2:]))
+    )
+    small = {"procs_per_node": ranks, "global_batch_size": 8 * ranks, "image_size": 4}
+    job: Any = SimpleNamespace(configuration=replace(load_preset("digits"), **small | changes))
+    place: Any = SimpleNamespace(rank=rank, world_size=ranks, device=torch.device("cpu"))
+    assemble._warm_up_evaluation(job, place, manifest, oracle, Precision("fp32", "cpu"))
+    return sorted(seen)
+
+
 def test_the_warm_up_takes_every_size_that_the_rank_will_see() -> None:
     """23 images on 2 ranks in batches of 8: 8 and 3 on the first, 8 and 4 on the other."""
-    sizes: list[list[int]] = []
-    for rank in range(2):
-        seen: list[int] = []
-        oracle = Oracle()
-        oracle.register_forward_hook(lambda _, given, __, seen=seen: seen.append(len(given[0])))
-        job: Any = SimpleNamespace(
-            dataset={"eval_samples": 23},
-            configuration=SimpleNamespace(local_batch_size=8, image_size=4),
-        )
-        place: Any = SimpleNamespace(rank=rank, world_size=2, device=torch.device("cpu"))
-        assemble._warm_up_evaluation(job, place, oracle, Precision("fp32", "cpu"))
-        sizes.append(sorted(seen))
-    assert sizes == [[3, 8], [4, 8]]
+    images = validation([(8, 8)] * 23)
+    assert warmed(images, 0, 2) == [(3, 4, 4), (8, 4, 4)]
+    assert warmed(images, 1, 2) == [(4, 4, 4), (8, 4, 4)]
+
+
+def test_the_warm_up_takes_every_size_and_batch_of_the_phases() -> None:
+    phases = ("1:global_batch_size=12,image_size=8", "3:eval_rectangles=true,image_size=16")
+    wide = validation([(40, 20)] * 8 + [(20, 20)] * 8 + [(20, 40)] * 8)
+    shapes = warmed(wide, 0, 1, phases=phases, eval_resize=16)
+    # In order of their ratios 12 high and square ones come first, of mean ratio 2/3.
+    assert shapes == [(8, 4, 4), (12, 8, 8), (12, 16, 24), (12, 24, 16)]
+
+
+def test_a_training_step_is_warmed_up_for_every_size_and_batch_of_the_phases() -> None:
+    """Twice each, before the clock; a compiled or captured step has seen them all then."""
+    seen: list[tuple[int, ...]] = []
+
+    def step(micro_batches: Any) -> None:
+        images = micro_batches[0].images
+        seen.append((len(micro_batches), len(images), *images.shape[2:]))
+
+    phases = (
+        "1:global_batch_size=12,image_size=8,eval_resize=16",
+        "2:gradient_accumulation_steps=2,global_batch_size=16",
+        "3:image_size=4,gradient_accumulation_steps=1,global_batch_size=8",
+    )
+    config = replace(
+        load_preset("digits"), global_batch_size=8, image_size=4, phases=phases, procs_per_node=1
+    )
+    job: Any = SimpleNamespace(configuration=config)
+    place: Any = SimpleNamespace(device=torch.device("cpu"))
+    assemble._warm_up(job, place, step)  # type: ignore[arg-type]
+    assert sorted(seen) == sorted([(1, 8, 4, 4), (1, 12, 8, 8), (2, 8, 8, 8)] * 2)

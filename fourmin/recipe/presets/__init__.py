@@ -15,7 +15,13 @@ from fourmin.recipe.presets.alexnet import alexnet_32k, alexnet_64k, alexnet_512
 from fourmin.recipe.presets.digits import digits
 from fourmin.recipe.presets.fashion_mnist import fashion_mnist
 from fourmin.recipe.presets.fractals import fractals_resnet50
-from fourmin.recipe.presets.resnet50 import resnet50_8k, resnet50_32k, resnet50_64k, resnet50_256
+from fourmin.recipe.presets.resnet50 import (
+    resnet50_8k,
+    resnet50_32k,
+    resnet50_64k,
+    resnet50_256,
+    resnet50_fastai,
+)
 from fourmin.recipe.presets.tiny_imagenet import tiny_imagenet
 
 Preset = Callable[[], Configuration]
@@ -29,6 +35,7 @@ PRESETS: dict[str, Preset] = {
     "resnet50-8k": resnet50_8k,
     "resnet50-32k": resnet50_32k,
     "resnet50-64k": resnet50_64k,
+    "resnet50-fastai": resnet50_fastai,
     "alexnet-512": alexnet_512,
     "alexnet-32k": alexnet_32k,
     "alexnet-64k": alexnet_64k,

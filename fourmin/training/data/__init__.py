@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fourmin.base.errors import unknown
 from fourmin.base.installation import install
 from fourmin.base.mishaps import told
+from fourmin.recipe.phases import phases_of
 
 if TYPE_CHECKING:
     import torch
@@ -75,4 +76,7 @@ def open_data(
         decoder=config.decoder,
         decoded_cache=config.decoded_cache,
         steps=steps,
+        eval_rectangles=config.eval_rectangles,
+        crop_area=config.crop_area,
+        phases=phases_of(config),
     )

@@ -59,7 +59,8 @@ class DaliLoader(Loader):
         """Cut generated images in both pipelines: decoders, kernels and buffers are there then."""
         for split, pipe in self._pipes.items():
             if len(self.manifest.split(split)):
-                pipe.warm_up(self.typical_batch(split))
+                for first, _ in self.batchings:
+                    pipe.warm_up(self.typical_batch(split, first))
 
     def close(self) -> None:
         super().close()
@@ -72,9 +73,10 @@ def _steps(loader: DaliLoader, split: str) -> list[str]:
     if augmentation == "random-resized-crop":
         return ["start", "shape", "size", "mirror"]
     _, widths, heights = loader.columns[split]
-    scales = bool((np.minimum(widths, heights) != loader.eval_resize).any())
+    shorter = np.minimum(widths, heights)
+    scales = any((shorter != own.eval_resize).any() for _, own in loader.batchings)
     mirrors = augmentation == "pad-crop"
-    return [*(["size"] if scales else []), "crop", *(["mirror"] if mirrors else [])]
+    return [*(["size"] if scales else []), "crop", "window", *(["mirror"] if mirrors else [])]
 
 
 def _device_index(device: torch.device) -> int:
@@ -139,7 +141,7 @@ class _Pipe(Stream):
                 images = fn.slice(
                     images,
                     start=given["crop"],
-                    shape=[loader.image_size, loader.image_size],
+                    shape=given["window"],
                     axes=[0, 1],
                     out_of_bounds_policy="pad",
                     fill_values=0,

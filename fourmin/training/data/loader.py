@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fourmin.base.text import command
 from fourmin.datasets.columns import Split
 from fourmin.datasets.images import decode_fault
 from fourmin.datasets.manifest import Manifest
+from fourmin.recipe.phases import Phase
 from fourmin.training.data import geometry
 from fourmin.training.data.cache import DecodedCache
 from fourmin.training.data.order import (
@@ -59,6 +60,18 @@ class Work:
     plan: geometry.CutPlan
 
 
+@dataclass(frozen=True)
+class Batching:
+    """What batches and images are in some epochs: fields of the configuration, by their names."""
+
+    global_batch_size: int
+    gradient_accumulation_steps: int
+    image_size: int
+    eval_resize: int
+    eval_rectangles: bool
+    crop_area: float
+
+
 class Stream(ABC, Iterator[Batch]):
     """The batches of a split's works, some of them made ahead of their use."""
 
@@ -79,7 +92,8 @@ class Loader(ABC):
     None: each epoch is made by itself.
 
     `mean` and `std` are in grey levels (0 to 255), one for each of R, G and B. EXIF orientation
-    is ignored, as in published training code; grey and CMYK images become RGB. `decoded_cache` MiB
+    is ignored, as in published training code; grey and CMYK images become RGB. `phases` say what
+    changes after how many epochs (`fourmin.recipe.phases`). `decoded_cache` MiB
     of decoded images are kept, of both splits together. Raises FourminError for settings that do
     not go together.
     """
@@ -105,30 +119,36 @@ class Loader(ABC):
         decoder: str = "auto",
         decoded_cache: int = 0,
         steps: int | None = None,
+        eval_rectangles: bool = False,
+        crop_area: float = 0.08,
+        phases: Sequence[Phase] = (),
     ) -> None:
-        geometry.check_settings(augmentation, image_size, eval_resize)
+        own = Batching(
+            global_batch_size, gradient_accumulation_steps, image_size, eval_resize,
+            eval_rectangles, crop_area,
+        )  # fmt: skip
+        self.batchings = [(1, own)]
+        """The first epoch of each phase, and what holds from there on."""
+        for after, changes in phases:
+            self.batchings.append((after + 1, replace(self.batchings[-1][1], **changes)))
+        for _, own in self.batchings:
+            geometry.check_settings(augmentation, own.image_size, own.eval_resize)
         self.manifest = manifest
         self.source = open_source(data_dir, manifest)
         self.seed = seed
-        self.global_batch_size = global_batch_size
-        self._accumulation = gradient_accumulation_steps
         self.rank = rank
         self.world_size = world_size
         self.device = torch.device(device)
         self.threads = max(1, threads)
-        self.image_size = image_size
-        self.eval_resize = eval_resize
         self.augmentation = augmentation
         self.mean = tuple(float(value) for value in mean)
         self.std = tuple(float(value) for value in std)
         self.out_dtype = out_dtype
         self.decoder = decoder
         self.cache = DecodedCache(decoded_cache << 20) if decoded_cache else None
-        self.batch_size = rank_batch_size(
-            global_batch_size, world_size, gradient_accumulation_steps
-        )
-        self.steps_per_epoch = steps_per_epoch(len(manifest.split("train")), global_batch_size)
-        self.columns = {name: _arrays(manifest.split(name)) for name in manifest.splits}
+        self.batch_size = max(map(self._images, (own for _, own in self.batchings)))
+        """The largest batch of images."""
+        self.columns = {name: split_arrays(manifest.split(name)) for name in manifest.splits}
         """Of each split, labels, widths and heights."""
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="fourmin-read")
         self._steps = steps
@@ -138,8 +158,21 @@ class Loader(ABC):
         self._evaluation: Stream | None = None
         """Validation batches that were begun and not asked for yet."""
 
+    def of(self, epoch: int) -> Batching:
+        """What holds in an epoch."""
+        return [own for first, own in self.batchings if first <= max(epoch, 1)][-1]
+
+    def _images(self, own: Batching) -> int:
+        """Images of one batch."""
+        accumulation = own.gradient_accumulation_steps
+        return rank_batch_size(own.global_batch_size, self.world_size, accumulation)
+
+    def steps_of(self, epoch: int) -> int:
+        """Steps of a whole epoch."""
+        return steps_per_epoch(len(self.manifest.split("train")), self.of(epoch).global_batch_size)
+
     def train_epoch(self, epoch: int) -> Iterator[Batch]:
-        """This rank's micro-batches of an epoch: those of `steps_per_epoch`, or of what is left.
+        """This rank's micro-batches of an epoch: those of `steps_of`, or of what is left.
 
         Raises FourminError, naming the file, when one cannot be read or decoded, and RuntimeError
         when the batches of another epoch are neither used up nor closed.
@@ -151,8 +184,9 @@ class Loader(ABC):
         if self._training is None:
             self._training = self._open("train", self._training_work(epoch))
         stream, self._next_epoch, whole = self._training, None, False
+        batches = len(self._steps_of(epoch)) * self.of(epoch).gradient_accumulation_steps
         try:
-            for left in reversed(range(len(self._steps_of(epoch)) * self._accumulation)):
+            for left in reversed(range(batches)):
                 batch = next(stream)
                 if not left and self._goes_on(epoch):
                     whole, self._next_epoch = True, epoch + 1
@@ -162,18 +196,18 @@ class Loader(ABC):
                 # The last one, or left early: what was made ahead is not what comes next.
                 self._end_training()
 
-    def begin_evaluation(self) -> None:
+    def begin_evaluation(self, epoch: int = 1) -> None:
         """Have the first validation batches made, so that `evaluate` finds them ready."""
         if self._evaluation is None:
-            self._evaluation = self._open("val", self._evaluation_work())
+            self._evaluation = self._open("val", self._evaluation_work(epoch))
         self._evaluation.begin()
 
-    def evaluate(self) -> Iterator[Batch]:
-        """This rank's validation samples, each once; the last batch may be smaller.
+    def evaluate(self, epoch: int = 1) -> Iterator[Batch]:
+        """This rank's validation samples after an epoch, each once; the last batch may be smaller.
 
         Raises FourminError, naming the file, when one cannot be read or decoded.
         """
-        stream = self._evaluation or self._open("val", self._evaluation_work())
+        stream = self._evaluation or self._open("val", self._evaluation_work(epoch))
         self._evaluation = None
         try:
             yield from stream
@@ -213,8 +247,8 @@ class Loader(ABC):
 
     def _steps_of(self, epoch: int) -> range:
         """The steps of an epoch, counted from the first one of epoch 1."""
-        first = (epoch - 1) * self.steps_per_epoch
-        end = first + self.steps_per_epoch
+        first = sum(map(self.steps_of, range(1, epoch)))
+        end = first + self.steps_of(epoch)
         return range(first, end if self._steps is None else min(end, self._steps))
 
     def _goes_on(self, epoch: int) -> bool:
@@ -235,15 +269,16 @@ class Loader(ABC):
 
     def _own_order(self, epoch: int) -> Indices:
         """This rank's samples of an epoch; int64, (micro-batches, micro-batch)."""
+        own = self.of(epoch)
         permutation = epoch_permutation(self.seed, epoch, len(self.manifest.split("train")))
         shares = [
             rank_share(
                 permutation,
                 step,
-                self.global_batch_size,
+                own.global_batch_size,
                 self.rank,
                 self.world_size,
-                self._accumulation,
+                own.gradient_accumulation_steps,
             )
             for step in range(len(self._steps_of(epoch)))
         ]
@@ -254,29 +289,34 @@ class Loader(ABC):
         randoms = augmentation_randoms_of(
             self.seed, epoch, indices, geometry.RANDOMS[self.augmentation]
         )
+        own = self.of(epoch)
         plan = geometry.training_plan(
-            self.augmentation, widths, heights, randoms, self.image_size, self.eval_resize
-        )
+            self.augmentation, widths, heights, randoms, own.image_size, own.eval_resize,
+            own.crop_area,
+        )  # fmt: skip
         return Work(self.manifest.split("train"), indices, labels, plan)
 
-    def _evaluation_work(self) -> Iterator[Work]:
-        images = len(self.manifest.split("val"))
-        batches = evaluation_batches(images, self.rank, self.world_size, self.batch_size)
-        yield from map(self._evaluation_batch, batches)
+    def _evaluation_work(self, epoch: int) -> Iterator[Work]:
+        own, (_, widths, heights) = self.of(epoch), self.columns["val"]
+        order = geometry.evaluation_order(widths, heights, own.eval_rectangles)
+        for batch in evaluation_batches(len(order), self.rank, self.world_size, self._images(own)):
+            yield self._evaluation_batch(own, order[batch])
 
-    def _evaluation_batch(self, indices: Indices) -> Work:
+    def _evaluation_batch(self, own: Batching, indices: Indices) -> Work:
         labels, widths, heights = (column[indices] for column in self.columns["val"])
-        plan = geometry.evaluation_plan(widths, heights, self.image_size, self.eval_resize)
+        plan = geometry.evaluation_plan(
+            widths, heights, own.image_size, own.eval_resize, own.eval_rectangles
+        )
         return Work(self.manifest.split("val"), indices, labels, plan)
 
-    def typical_batch(self, split: str) -> Work:
-        """A batch of nothing but the sample whose listed area is the median of its split's."""
+    def typical_batch(self, split: str, epoch: int = 1) -> Work:
+        """One of an epoch, of nothing but the sample whose listed area is its split's median."""
         _, widths, heights = self.columns[split]
         middle = np.argsort(widths * heights)[len(widths) // 2]
-        indices = np.full(self.batch_size, middle, dtype=np.int64)
+        indices = np.full(self._images(self.of(epoch)), middle, dtype=np.int64)
         if split == "val":
-            return self._evaluation_batch(indices)
-        return self._training_batch(1, indices)
+            return self._evaluation_batch(self.of(epoch), indices)
+        return self._training_batch(epoch, indices)
 
     def read_file(self, split: Split, index: int) -> bytes:
         """The bytes of a sample. Raises FourminError when they are not as many as listed."""
@@ -343,7 +383,7 @@ class Ahead(Iterator[tuple[Work, list[Any]]]):
             self._waiting.append((work, futures))
 
 
-def _arrays(split: Split) -> tuple[Indices, Indices, Indices]:
+def split_arrays(split: Split) -> tuple[Indices, Indices, Indices]:
     """Labels, widths and heights as numpy views of the manifest's arrays; int64, (n,)."""
     labels, widths, heights = (
         np.frombuffer(column, dtype=np.int64) if len(column) else np.empty(0, np.int64)

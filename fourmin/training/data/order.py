@@ -13,7 +13,7 @@ samples in each epoch, since each has its own permutation).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ import numpy.typing as npt
 from fourmin.base.errors import FourminError
 
 Indices = npt.NDArray[np.int64]
+BatchOf = int | Callable[[int], int]
+"""The global batch, or that of each epoch."""
 
 ORDER_STREAM = 1
 AUGMENTATION_STREAM = 2
@@ -138,14 +140,14 @@ class OrderDigest:
         self.parts.append(hashlib.sha256(data).digest())
         self.count += len(data) // 8
 
-    def go_on(self, seed: int, n: int, global_batch_size: int, parts: Sequence[bytes]) -> None:
+    def go_on(self, seed: int, n: int, batch_of: BatchOf, parts: Sequence[bytes]) -> None:
         """Add the whole epochs from 1 on that were consumed before; `parts` are theirs.
 
         Raises FourminError when what was consumed is not the order that `seed` gives.
         """
         for epoch, part in enumerate(parts, start=1):
-            steps = steps_per_epoch(n, global_batch_size)
-            self.update(epoch_permutation(seed, epoch, n)[: steps * global_batch_size])
+            batch = _batch(batch_of, epoch)
+            self.update(epoch_permutation(seed, epoch, n)[: steps_per_epoch(n, batch) * batch])
             if self.parts[-1] != part:
                 raise FourminError(
                     f"epoch {epoch} was not trained in the order of this run's seed",
@@ -177,7 +179,7 @@ def digest_of_order(
     seed: int,
     epochs: Iterable[int],
     n: int,
-    global_batch_size: int,
+    batch_of: BatchOf,
     max_steps: int | None = None,
 ) -> str:
     """The digest of a run's data order, computed without an image.
@@ -187,12 +189,17 @@ def digest_of_order(
     digest = OrderDigest()
     left = max_steps
     for epoch in epochs:
-        steps = steps_per_epoch(n, global_batch_size)
+        batch = _batch(batch_of, epoch)
+        steps = steps_per_epoch(n, batch)
         if left is not None:
             steps = min(steps, left)
             left -= steps
-        digest.update(epoch_permutation(seed, epoch, n)[: steps * global_batch_size])
+        digest.update(epoch_permutation(seed, epoch, n)[: steps * batch])
     return digest.hexdigest()
+
+
+def _batch(batch_of: BatchOf, epoch: int) -> int:
+    return batch_of if isinstance(batch_of, int) else batch_of(epoch)
 
 
 def _stream(seed: int, stream: int, epoch: int) -> np.random.Philox:

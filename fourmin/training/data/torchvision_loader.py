@@ -29,7 +29,7 @@ class TorchvisionLoader(Loader):
         return [self._square(work, position) for position in positions]
 
     def _square(self, work: Work, position: int) -> np.ndarray:
-        """One sample, decoded and cut: uint8, (size, size, 3)."""
+        """One sample, decoded and cut: uint8, (height, width, 3)."""
         image = self._whole(work.split, int(work.indices[position]))
         plan = work.plan
         (top, left), (height, width) = plan.start[position].tolist(), plan.shape[position].tolist()
@@ -38,7 +38,7 @@ class TorchvisionLoader(Loader):
         if size != [height, width]:
             image = transforms.resize(image, size, InterpolationMode.BILINEAR)
         row, column = plan.crop[position].tolist()
-        image = transforms.crop(image, row, column, self.image_size, self.image_size)
+        image = transforms.crop(image, row, column, *plan.window[position].tolist())
         if plan.mirror[position]:
             image = transforms.hflip(image)
         return np.asarray(image)

@@ -7,12 +7,15 @@ Parameter names are torchvision's, so that weights can be exchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils.checkpoint import checkpoint
 
 from fourmin.training.models.head import linear_fp32
 
@@ -25,10 +28,15 @@ def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
 
 
 class ResidualBlock(nn.Module):
-    """What both blocks share: the shortcut and the name of the last batch normalization."""
+    """What both blocks share: the shortcut and the name of the last batch normalization.
+
+    Where `recomputed`, nothing between input and output is kept for the backward pass, which runs
+    the block again (Chen et al. 2016, arXiv 1604.06174).
+    """
 
     expansion = 1
     downsample: nn.Module | None
+    recomputed = False
 
     @property
     def last_batch_norm(self) -> nn.Module:
@@ -38,6 +46,36 @@ class ResidualBlock(nn.Module):
     def shortcut(self, x: Tensor) -> Tensor:
         """The input itself, or its 1x1 projection (option B of He et al. 2015)."""
         return x if self.downsample is None else self.downsample(x)
+
+    def block(self, x: Tensor) -> Tensor:
+        """[n, inputs, h, w] to [n, width * expansion, h / stride, w / stride]."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.recomputed:
+            return self.block(x)
+        # Nothing in a block is random.
+        y: Tensor = checkpoint(
+            self.block, x, use_reentrant=False, preserve_rng_state=False, context_fn=self._contexts
+        )
+        return y
+
+    def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Around the block in the forward pass, and when it is run again."""
+        return nullcontext(), self._again()
+
+    @contextmanager
+    def _again(self) -> Iterator[None]:
+        """The running statistics have seen this batch already."""
+        layers = [module for module in self.modules() if isinstance(module, _BatchNorm)]
+        before = [(layer.momentum, layer.num_batches_tracked) for layer in layers]
+        for layer in layers:
+            layer.momentum, layer.num_batches_tracked = 0.0, torch.zeros((), dtype=torch.int64)
+        try:
+            yield
+        finally:
+            for layer, (momentum, counted) in zip(layers, before, strict=True):
+                layer.momentum, layer.num_batches_tracked = momentum, counted
 
 
 def _projection(
@@ -63,8 +101,7 @@ class BasicBlock(ResidualBlock):
     def last_batch_norm(self) -> nn.Module:
         return self.bn2
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[n, inputs, h, w] to [n, width, h / stride, w / stride]."""
+    def block(self, x: Tensor) -> Tensor:
         y = functional.relu(self.bn1(self.conv1(x)), inplace=True)
         y = self.bn2(self.conv2(y))
         return functional.relu(y + self.shortcut(x), inplace=True)
@@ -90,8 +127,7 @@ class Bottleneck(ResidualBlock):
     def last_batch_norm(self) -> nn.Module:
         return self.bn3
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[n, inputs, h, w] to [n, 4 * width, h / stride, w / stride]."""
+    def block(self, x: Tensor) -> Tensor:
         y = functional.relu(self.bn1(self.conv1(x)), inplace=True)
         y = functional.relu(self.bn2(self.conv2(y)), inplace=True)
         y = self.bn3(self.conv3(y))
@@ -142,6 +178,13 @@ class ResNet(nn.Module):
             x = self.get_submodule(f"layer{stage + 1}")(x)
         # The mean is taken, and the logits are made, in FP32 whatever autocast says.
         return linear_fp32(self.fc, torch.mean(x, dim=(2, 3), dtype=torch.float32))
+
+
+def recompute_blocks(model: nn.Module) -> None:
+    """From now on run each residual block of `model` again in the backward pass."""
+    for module in model.modules():
+        if isinstance(module, ResidualBlock):
+            module.recomputed = True
 
 
 def resnet8(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
