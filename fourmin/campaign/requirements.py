@@ -58,6 +58,12 @@ class Place:
             here=True,
         )
 
+    @property
+    def other_loader(self) -> str:
+        """The option that a run there needs, since all but DALI is installed; or ''."""
+        there = [*map(self.version or str, ("torch", "numpy", "torchvision", "dali"))]
+        return "--loader torchvision" if all(there[:3]) and not there[3] else ""
+
 
 @dataclass(frozen=True)
 class Data:
@@ -191,8 +197,8 @@ def _missing_packages(configuration: Configuration, place: Place) -> Iterator[Fo
         yield FourminError(
             f"training needs {', '.join(absent)}, not installed "
             + ("here" if place.here else "where the workers run"),
-            "the plain installation validates and reports only",
-            install("train"),
+            "" if place.other_loader else "the plain installation validates and reports only",
+            ", or ".join(filter(None, (place.other_loader, install("train")))),
         )
 
 

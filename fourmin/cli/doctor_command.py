@@ -60,6 +60,8 @@ def doctor(
 
 
 def _lines(found: Examination) -> Iterator[str]:
+    from fourmin.campaign.requirements import Place
+
     widest = max(len(check.topic) for check in found.checks)
     for check in found.checks:
         yield f"{check.status:<7}  {check.topic:<{widest}}  {check.message}"
@@ -77,7 +79,7 @@ def _lines(found: Examination) -> Iterator[str]:
         yield from (f"  next: {step}" for step in missing.next_step.splitlines())
     yield ""
     yield (
-        "the main job can run: fourmin run"
+        f"the main job can run: fourmin run {Place.seen().other_loader}".rstrip()
         if found.ok
         else "the main job cannot run: see what is missing above"
     )

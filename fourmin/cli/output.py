@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -55,9 +55,10 @@ def working(doing: str) -> Iterator[None]:
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
-    shown = Progress(*columns, console=stderr(), transient=True, disable=not sys.stderr.isatty())
-    with shown:
-        shown.add_task(doing, total=None)
+    shown = Progress(*columns, console=stderr(), transient=True)
+    shown.add_task(doing, total=None)
+    # Up to 13.9 rich ends a line even of what is disabled.
+    with shown if sys.stderr.isatty() else nullcontext():
         yield
 
 

@@ -42,13 +42,15 @@ class PresetCheck:
 def check_presets(data_dir: Path | None) -> Iterator[PresetCheck]:
     """Every preset, on the images in `data_dir` where they are its benchmark's."""
     gpus, against_fast = usable_gpus(), against_this_machine()
+    option = Place.seen().other_loader
     for name in PRESETS:
-        configuration = load_preset(name).resolved(gpus, keep_workers=False)
-        configuration = with_step(configuration, against_fast)
+        configuration = load_preset(name)
+        if option:
+            configuration = configuration.with_overrides({"loader": "torchvision"})
+        configuration = with_step(configuration.resolved(gpus, keep_workers=False), against_fast)
         benchmark = load_ruleset().benchmark(configuration.benchmark)
-        yield PresetCheck(
-            name, _how(configuration), tuple(_missing(configuration, benchmark, data_dir))
-        )
+        how = ", ".join(filter(None, (_how(configuration), option)))
+        yield PresetCheck(name, how, tuple(_missing(configuration, benchmark, data_dir)))
 
 
 def _missing(

@@ -33,8 +33,7 @@ found = {
 }
 if dist.is_available() and dist.is_nccl_available():
     found["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-if DALI:
-    import nvidia.dali
+import LOADER
 print(json.dumps(found))
 """
 _PROBE_SECONDS = 120.0
@@ -54,9 +53,9 @@ class Probing:
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         if installed_version("torch") is not None:
-            program = f"DALI = {installed_version('dali') is not None}\n{_PROBE}"
+            loader = "nvidia.dali" if installed_version("dali") else "torchvision"
             self._process = subprocess.Popen(
-                [sys.executable, "-c", program],
+                [sys.executable, "-c", _PROBE.replace("LOADER", loader)],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -109,7 +108,7 @@ def training_stack(probe: StackProbe | None) -> Iterator[Check]:
             "training stack",
             MISSING,
             f"{present}, but it cannot be imported: {probe.error}",
-            f"install it anew: {_INSTALL}",
+            f"install it anew, torch and torchvision from one index: {_INSTALL}",
         )
         return
     if absent:
@@ -117,7 +116,7 @@ def training_stack(probe: StackProbe | None) -> Iterator[Check]:
         yield Check("training stack", WARNING, message, _INSTALL)
     else:
         yield Check("training stack", OK, present)
-    if not triton_installed():
+    if usable_gpus() and not triton_installed():
         message = "Triton is not installed: no run can take the fast step"
         yield Check("fast step", WARNING, message, "pip install triton")
 

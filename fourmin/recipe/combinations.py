@@ -185,7 +185,7 @@ def _compression(config: Configuration) -> None:
                 f"gradient_density={config.gradient_density} is not for "
                 f"{name}={getattr(config, name)}",
                 why,
-                f"--set {name}={wanted[0]}, or --set gradient_density=1",
+                f"--set {name}={str(wanted[0]).lower()}, or --set gradient_density=1",
             )
 
 
@@ -193,6 +193,7 @@ _OF_COMPRESSED = (
     ("optimizer", ("sgd",), "what is kept back is a sum of SGD's momenta"),
     ("precision", ("bf16", "fp32", AUTO), "FP16's loss scale changes, and with it what is kept"),
     ("gradient_dtype", ("fp32",), "values are sent as they are kept"),
+    ("deterministic", (False,), "a state that is hashed has no place for what each worker keeps"),
 )
 
 

@@ -72,6 +72,17 @@ def test_the_training_stack_is_named_with_the_rest(no_gpu, monkeypatch, tmp_path
     assert "[train]'" in error.next_step
 
 
+def test_where_only_dali_is_missing_the_other_loader_is_named(no_gpu, monkeypatch, tmp_path):
+    there = dict.fromkeys(("torch", "numpy", "torchvision"), "1.0")
+    monkeypatch.setattr(requirements, "installed_version", there.get)
+    error = refused(Request("digits", submitter="lab", results_dir=tmp_path / "results"))
+    assert (error.what, error.why) == ("training needs dali, not installed here", "")
+    assert error.next_step.startswith("--loader torchvision, or pip install ")
+    del there["numpy"]
+    error = refused(Request("digits", submitter="lab", results_dir=tmp_path / "results"))
+    assert error.next_step.startswith("pip install ")
+
+
 def test_one_thing_missing_is_said_without_a_list(no_gpu, installed, tmp_path):
     error = refused(Request("resnet50-256", practice=True, results_dir=tmp_path / "results"))
     assert error.what.startswith("benchmark resnet50 needs ImageNet")

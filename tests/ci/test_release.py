@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -206,3 +207,27 @@ def test_tags_are_checked_and_nothing_is_published() -> None:
     assert "contents: read" in workflow
     assert "write" not in workflow
     assert "publish" not in workflow.replace("Nothing is published", "")
+
+
+def test_a_source_archive_holds_what_a_checkout_does(tmp_path: Path) -> None:
+    """So that the tests and the Containerfile work from it, too."""
+    checkout = History(tmp_path / "checkout")
+    for name in FILES:
+        shutil.copy(TOP / name, checkout.root / name)
+    for name in (
+        "fourmin/__init__.py",
+        ".github/workflows/ci.yml",
+        ".dockerignore",
+        "submissions/s.json",
+    ):
+        path = checkout.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text('__version__ = "1.0.0"\n')
+    checkout.commit({})
+    (checkout.root / ".venv").mkdir()
+    (checkout.root / ".venv" / "ignored").write_text("")
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory"]
+    subprocess.run([*command, str(tmp_path)], cwd=checkout.root, check=True, capture_output=True)
+    with tarfile.open(tmp_path / "fourmin-1.0.0.tar.gz") as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert held == {*checkout.git("ls-files").split(), "PKG-INFO"}

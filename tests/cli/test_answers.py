@@ -118,6 +118,20 @@ def test_short_options_are_there(arguments: list[str]) -> None:
         ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [("run --preset resnet50-6", "resnet50-64k"), ("run --set momen", "momentum=")],
+)
+def test_a_shell_completes_names(words: str, completed: str) -> None:
+    environment = {
+        "_FOURMIN_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"fourmin {words}",
+        "COMP_CWORD": str(len(words.split())),
+    }
+    result = CliRunner().invoke(app, [], env=environment, prog_name="fourmin")
+    assert result.stdout.split() == [completed]
+
+
 def row(name: str, median: float, least: float, size: int = 1024) -> dict[str, object]:
     return {"bytes": size, "algorithm": name, "milliseconds": median, "least": least}
 

@@ -105,6 +105,15 @@ def test_the_closing_table_has_every_run_and_the_result(
     assert "checked: valid" in text
 
 
+def test_the_end_says_what_disturbed_it_and_gives_no_interval_that_says_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replay(displays.Display(), make_campaign(tmp_path / "a", disturbed=[2, 4]))
+    assert "warning: the runs' times spread by " in capsys.readouterr().out
+    replay(displays.Display(), make_campaign(tmp_path / "b", runs=2, practice=True))
+    assert "2 runs: no interval" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("story", "told"),
     [

@@ -52,6 +52,17 @@ def test_no_line_is_wider_and_no_word_is_broken(
     assert arguments == ["doctor"] or words_of(text) <= words_of(printed(arguments, 1000))
 
 
+def test_tables_are_no_raw_markdown() -> None:
+    assert not re.search(r"^\||\*\*|\]\(", printed(["estimate", "--validation"], 80), re.MULTILINE)
+
+
+def test_submissions_without_an_error_are_five_lines_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert len(printed(["validate", "submissions"], 80).splitlines()) <= 5
+
+
 def words_of(text: str) -> set[str]:
     """The words without punctuation that follows the layout; of figures, which move, the form."""
     words = (re.sub(r"\d+", "0", word.strip(";:,.()[]")) for word in text.split())

@@ -164,6 +164,7 @@ def test_the_density_falls_by_equal_factors() -> None:
         ({"gradient_density": 0.01, "optimizer": "lars"}, "optimizer=lars"),
         ({"gradient_density": 0.01, "device": "cuda", "precision": "fp16"}, "precision=fp16"),
         ({"gradient_density": 0.01, "gradient_dtype": "bf16"}, "gradient_dtype=bf16"),
+        ({"gradient_density": 0.01, "deterministic": True}, "deterministic=True"),
         ({"density_warmup_epochs": 2}, "sent in part"),
         ({"gradient_clip": 2.0}, "sent in part"),
         (

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,48 @@ def test_an_installation_that_cannot_train_says_how_it_could(
     assert not any(preset.can_run for preset in found.presets)
 
 
+def _without(*absent: str) -> Callable[[str], str | None]:
+    return lambda name: None if name in absent else "1.0"
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_without_dali_the_main_job_runs_with_the_other_loader(
+    gpus: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As README installs it where there is no GPU: what is said to run must be what runs."""
+    for module in ("doctor.software", "campaign.requirements"):
+        monkeypatch.setattr(f"fourmin.{module}.installed_version", _without("dali"))
+    monkeypatch.setattr("fourmin.doctor.presets.usable_gpus", lambda: gpus)
+    monkeypatch.setattr("fourmin.campaign.requirements.usable_gpus", lambda: gpus)
+    monkeypatch.setattr(software.Probing, "result", lambda _: StackProbe())
+    found = CliRunner().invoke(app, ["doctor", "--results-dir", str(tmp_path / "results")])
+    assert found.exit_code == 0, found.stdout
+    assert "eager step, --loader torchvision" in found.stdout
+    assert found.stdout.rstrip().endswith("the main job can run: fourmin run --loader torchvision")
+    assert "not installed: dali" in found.stdout
+
+
+def test_a_machine_without_gpus_is_not_told_to_install_triton(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(software, "triton_installed", lambda: False)
+    for gpus, topics in ((0, ["training stack"]), (1, ["training stack", "fast step"])):
+        monkeypatch.setattr(software, "usable_gpus", lambda gpus=gpus: gpus)
+        found = [*software.training_stack(StackProbe())]
+        assert [check.topic for check in found] == topics
+
+
+def test_the_loader_that_runs_would_take_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torchvision of another build than torch's installs well, and does not load."""
+    monkeypatch.setattr(software, "installed_version", _without("dali"))
+    monkeypatch.setattr(software, "_PROBE", "import sys; sys.exit('LOADER does not load')")
+    probe = software.Probing().result()
+    assert probe is not None
+    assert probe.error == "torchvision does not load"
+    check = only(software.training_stack(probe))
+    assert (check.status, "from one index" in check.next_step) == (MISSING, True)
+
+
 def test_a_stack_that_cannot_be_imported_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,6 +170,7 @@ def test_a_stack_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_torch_that_does_not_see_the_gpus_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(software, "driver_version", lambda: "580.1")
+    monkeypatch.setattr(software, "dali_cuda", lambda: "13.0")
     monkeypatch.setattr(software, "usable_gpus", lambda: 2)
     facts = {"cuda": "13.0", "gpus": 0, "cpu_backend": True, "nccl": None}
     driver, nccl = software.cuda(StackProbe(facts))
@@ -293,6 +337,7 @@ def test_an_nccl_that_is_known_as_bad(
     version: str, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(software, "driver_version", lambda: "595.0")
+    monkeypatch.setattr(software, "dali_cuda", lambda: "13.0")
     monkeypatch.setattr(software, "usable_gpus", lambda: 2)
     _, nccl = software.cuda(StackProbe({"cuda": "13.0", "gpus": 2, "nccl": version}))
     assert nccl.status == status

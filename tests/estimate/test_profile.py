@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from fourmin.base.errors import FourminError
+from fourmin.cli.main import app
 from fourmin.estimate.profile import load_profile, profile_names
 
 WHOLE = """
@@ -53,6 +56,17 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     measured = (known.round_seconds, known.call_seconds)
     assert (profile.round_seconds, profile.call_seconds) == measured
     assert dict(profile.sources)["a round of messages"].startswith("as on dgx-h100: ")
+
+
+def test_the_documented_file_can_be_used(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "estimate.md"
+    (documented,) = re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL)
+    path = tmp_path / "mine.toml"
+    path.write_text(documented)
+    arguments = ["estimate", "--preset", "resnet50-64k", "--nodes", "256"]
+    result = CliRunner().invoke(app, [*arguments, "--system-profile", str(path)])
+    assert result.exit_code == 0, result.exception
+    assert load_profile(str(path)).title in result.stdout
 
 
 def test_optional_numbers_are_taken_with_their_sources(tmp_path: Path) -> None:

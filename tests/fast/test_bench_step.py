@@ -9,7 +9,7 @@ from output_kinds import require_kind
 from typer.testing import CliRunner
 
 from fourmin.base.errors import FourminError
-from fourmin.bench.step import Ceilings, PeerResult, StepOptions, StepReport
+from fourmin.bench.step import Ceilings, PeerResult, StepOptions, StepReport, measure
 from fourmin.cli.bench_command import app
 
 SMALL = ["step", "--device", "cpu", "--preset", "digits", "--batch-size", "8", "--repeats", "3",
@@ -35,9 +35,16 @@ def test_json_holds_every_time_and_the_ceilings() -> None:
     assert "needs a CUDA GPU" in rows["fast", 8]["note"]
 
 
-def test_text_says_what_was_measured() -> None:
+def test_text_says_what_was_measured_and_a_terminal_hears_of_each_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(
+        "fourmin.bench.step.measure", lambda say, **options: measure(**options, say=said.append)
+    )
     result = CliRunner().invoke(app, [*SMALL, "--peers", "eager"])
     assert result.exit_code == 0, result.output
+    assert said == ["ceilings", "eager, batch 8"]
     assert "resnet8, fp32, 16x16, synthetic images on the cpu" in result.stdout
     assert "copy" in result.stdout
     assert "images/s" in result.stdout

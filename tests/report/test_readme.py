@@ -12,6 +12,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_the_table_is_not_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("a source archive has no history, of which the table tells")
     monkeypatch.chdir(REPOSITORY)
     text = Path("README.md").read_text()
     assert text == readme.with_tables(text, Path("submissions")), "run `make docs`"

@@ -9,8 +9,8 @@ def fractals_resnet50() -> Configuration:
     """ResNet-50 v1.5 on generated fractals of ImageNet's shape, batch 256 on one GPU.
 
     130,000 training and 5,000 validation JPEGs in 100 classes, which `fourmin data generate
-    fractals DIR` makes. SGD with Nesterov momentum, 12 epochs, random crops of 8 to 100% of the area.
-    One run on one H200 reached 92.8% after 11 epochs and 94.7% after 12; the benchmark has no
+    fractals DIR` makes. SGD with Nesterov momentum, 12 epochs, random crops of 8 to 100% of the
+    area. One run on one H200 reached 92.8% after 11 epochs and 94.7% after 12; the benchmark has no
     reference convergence point yet.
     """
     return Configuration(

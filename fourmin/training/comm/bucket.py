@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -58,17 +59,20 @@ class Bucket:
 
 def copy_all(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
     """Copy into the first of each pair the second, of the same shape, in few launches."""
-    flat: tuple[list[Tensor], list[Tensor]] = ([], [])
+    # torch's grouped copy wants sources of one type, or it copies one by one.
+    flat: defaultdict[torch.dtype, tuple[list[Tensor], list[Tensor]]]
+    flat = defaultdict(lambda: ([], []))
     for target, source in pairs:
         if _is_dense(source) and _same_order(source, target):
-            # As vectors, since torch's grouped copy wants equal strides, and those of a 1x1
-            # convolution's weight have several names.
-            flat[0].append(_vector(target))
-            flat[1].append(_vector(source))
+            # As vectors, since it wants equal strides too, and those of a 1x1 convolution's weight
+            # have several names.
+            targets, sources = flat[source.dtype]
+            targets.append(_vector(target))
+            sources.append(_vector(source))
         else:
             target.copy_(source)
-    if flat[0]:
-        torch._foreach_copy_(flat[0], flat[1])
+    for targets, sources in flat.values():
+        torch._foreach_copy_(targets, sources)
 
 
 def _vector(tensor: Tensor) -> Tensor:

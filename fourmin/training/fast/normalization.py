@@ -19,6 +19,7 @@ from fourmin.training.fast.workspace import (
 )
 
 _HELD_BY_L2 = 1 << 24  # elements
+_APPLY_PROGRAMS = 4
 
 
 class FusedBatchNorm:
@@ -39,10 +40,10 @@ class FusedBatchNorm:
     def statistics(self, x: Tensor) -> None:
         """Batch statistics of x, in a pass of their own."""
         rows, blocks = rows_of(x), self.channels // self._block
-        parts, each = self._workspace.split(rows, self._tile, blocks)
-        batchnorm.statistics[(parts, blocks)](
-            x, self._workspace.partial, rows, self.channels, each,
-            BM=self._tile, BC=self._block, num_warps=8,
+        parts = self._workspace.parts(rows, self._tile, blocks, 2)
+        batchnorm.statistics[(parts * blocks,)](
+            x, self._workspace.partial, rows, self.channels,
+            BM=self._tile, BC=self._block, STAGES=3, num_warps=4,
         )  # fmt: skip
         self.finalize(parts, rows)
 
@@ -120,10 +121,10 @@ class FusedBatchNorm:
     def _reduce(self, dy: Tensor, x: Tensor, count: int, *, masked: bool = True) -> None:
         """Coefficients from dy and x; the mean and variance are over `count` rows."""
         rows, blocks = rows_of(x), self.channels // self._block
-        parts, each = self._workspace.split(rows, self._tile, blocks)
-        batchnorm.reduce_relu[(parts, blocks)](
-            dy, x, self.saved, self._workspace.partial, rows, self.channels, each, MASKED=masked,
-            BM=self._tile, BC=self._block, num_warps=8,
+        parts = self._workspace.parts(rows, self._tile, blocks, 2)
+        batchnorm.reduce_relu[(parts * blocks,)](
+            dy, x, self.saved, self._workspace.partial, rows, self.channels, MASKED=masked,
+            BM=self._tile, BC=self._block, STAGES=3, num_warps=4,
         )  # fmt: skip
         self.finalize_gradient(parts, count)
 
@@ -182,10 +183,12 @@ class BlockEnd:
         y = torch.empty_like(x)
         blocks = cdiv(rows, BLOCK_ROWS)
         bits = torch.empty(blocks * 16, channels, dtype=torch.uint8, device=x.device)
-        block = channels_block(channels, 256)
-        batchnorm.apply_block_end[(blocks, channels // block)](
+        block = channels_block(channels, 128)
+        columns = channels // block
+        parts = self._workspace.parts(rows, BLOCK_ROWS, columns, _APPLY_PROGRAMS)
+        batchnorm.apply_block_end[(parts * columns,)](
             x, self.last.saved, shortcut, (self.projection or self.last).saved, y, bits, rows,
-            channels, PROJECTED=self.projection is not None, BC=block, num_warps=4,
+            channels, PROJECTED=self.projection is not None, BC=block, STAGES=2, num_warps=8,
         )  # fmt: skip
         return y, bits
 
@@ -196,14 +199,14 @@ class BlockEnd:
         rows, channels = rows_of(x), self.last.channels
         block = channels_block(channels, 64)
         columns = channels // block
-        parts, each = self._workspace.split(rows, BLOCK_ROWS, columns)
+        parts = self._workspace.parts(rows, BLOCK_ROWS, columns, 4)
         g = torch.empty_like(x)
-        batchnorm.reduce_block_end[(parts, columns)](
+        batchnorm.reduce_block_end[(parts * columns,)](
             dy, dy if dy2 is None else dy2, bits, x, self.last.saved,
             x if projected is None else projected, (self.projection or self.last).saved, g,
-            self._workspace.partial, rows, channels, each // BLOCK_ROWS,
+            self._workspace.partial, rows, channels,
             TWO_GRADIENTS=dy2 is not None, PROJECTED=self.projection is not None, BC=block,
-            num_warps=8,
+            STAGES=2, num_warps=4,
         )  # fmt: skip
         self.finalize_gradient(parts, rows)
         return g
@@ -223,14 +226,14 @@ class BlockEnd:
         block = channels_block(channels, 64)
         tile = 4096 // block
         dx, dx2 = torch.empty_like(x), torch.empty_like(projected)
-        batchnorm.gradient_two[(cdiv(rows, tile), channels // block)](
+        batchnorm.gradient_two[(cdiv(rows, tile) * (channels // block),)](
             g, x, self.last.coefficients, dx, projected, self.projection.coefficients, dx2,
             rows, channels, BM=tile, BC=block, num_warps=8,
         )  # fmt: skip
         return dx, dx2
 
 
-def pointwise_launch(rows: int, channels: int) -> tuple[tuple[int, int], dict[str, int]]:
+def pointwise_launch(rows: int, channels: int) -> tuple[tuple[int], dict[str, int]]:
     """Grid and tiles of a kernel that only reads and writes activations [rows, channels].
 
     From times on an H200 (benchmarks/results/pointwise-tiles-H200.txt): narrow tiles for what its
@@ -243,7 +246,7 @@ def pointwise_launch(rows: int, channels: int) -> tuple[tuple[int, int], dict[st
     else:
         block, elements, warps = channels_block(channels, 512), 2048, 4
     tile = elements // block
-    return (cdiv(rows, tile), channels // block), {"BM": tile, "BC": block, "num_warps": warps}
+    return (cdiv(rows, tile) * (channels // block),), {"BM": tile, "BC": block, "num_warps": warps}
 
 
 def empty_pooled(x: Tensor, padding: int) -> tuple[Tensor, Tensor]:
@@ -271,15 +274,16 @@ def launch_pool_gradient(
     normalization: tuple[Tensor, FusedBatchNorm] | None = None,
 ) -> None:  # fmt: skip
     """Fill dx; with (x, norm), through the normalization of x that the pooling took."""
-    rows, channels = rows_of(dx), dx.shape[1]
+    channels, (height, width) = dx.shape[1], dx.shape[2:]
+    squares = dx.shape[0] * ((height + 2 - padding) // 2) * ((width + 2 - padding) // 2)
     block = channels_block(channels, 64)
-    tile = 1024 // block
+    tile = 512 // block
     x, saved, coefficients = dx, dx, dx
     if normalization is not None:
         x, norm = normalization
         saved, coefficients = norm.saved, norm.coefficients
-    max_pooling.gradient_pool[(cdiv(rows, tile), channels // block)](
-        dy, taps, x, saved, coefficients, dx, rows, *dx.shape[2:], *dy.shape[2:],
+    max_pooling.gradient_pool[(cdiv(squares, tile), channels // block)](
+        dy, taps, x, saved, coefficients, dx, squares, *dx.shape[2:], *dy.shape[2:],
         C=channels, PADDING=padding, NORMALIZED=normalization is not None, BM=tile, BC=block,
-        num_warps=2,
+        num_warps=4,
     )  # fmt: skip

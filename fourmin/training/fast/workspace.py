@@ -124,9 +124,10 @@ class Workspace:
     def _add_over_ranks(self, totals: Tensor) -> None:
         dist.all_reduce(totals, group=self._group)
 
-    def split(self, rows: int, tile: int, columns: int) -> tuple[int, int]:
-        """(programs, rows each) for `columns` column blocks over `rows` rows in tiles."""
+    def parts(self, rows: int, tile: int, columns: int, programs: int) -> int:
+        """Programs of a reduction for each of `columns` column blocks over `rows` rows in tiles:
+        at most `programs` in all for each multiprocessor.
+        """
         tiles = cdiv(rows, tile)
-        parts = max(1, min(tiles, self.multiprocessors * _MOST_PROGRAMS // columns))
-        each = cdiv(tiles, parts)
-        return cdiv(tiles, each), each * tile
+        most = max(1, min(tiles, self.multiprocessors * programs // columns))
+        return cdiv(tiles, cdiv(tiles, most))

@@ -30,23 +30,32 @@ import triton.language as tl
 
 
 @triton.jit
-def statistics(x, partial, m_total, channels, rows, BM: tl.constexpr, BC: tl.constexpr) -> None:
-    """partial[p, 0:2, C]: sums of x and x * x over rows p * rows to (p + 1) * rows."""
-    p = tl.program_id(0)
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
-    start = p * rows
-    end = tl.minimum(start + rows, m_total)
+def _place(channels, BC: tl.constexpr):
+    """(index, number, channels) of a program's part: those of the same rows are neighbours."""
+    columns = channels // BC
+    program = tl.program_id(0)
+    c = (program % columns) * BC + tl.arange(0, BC)
+    return program // columns, tl.num_programs(0) // columns, c
+
+
+@triton.jit
+def statistics(
+    x, partial, m_total, channels, BM: tl.constexpr, BC: tl.constexpr, STAGES: tl.constexpr
+) -> None:
+    """partial[p, 0:2, C]: sums of x and x * x over the tiles of program p."""
+    first, parts, c = _place(channels, BC)
+    tiles = tl.cdiv(m_total, BM)
     r = tl.arange(0, BM)
     offsets = r[:, None] * channels + c[None, :]
     sums = tl.zeros([BM, BC], tl.float32)
     squares = tl.zeros([BM, BC], tl.float32)
-    at = start.to(tl.int64) * channels + offsets
-    for m in range(start, end, BM):
-        tile = tl.load(x + at, mask=(m + r < end)[:, None], other=0.0).to(tl.float32)
-        at += BM * channels
+    for index in tl.range(first, tiles, parts, num_stages=STAGES):
+        m = index * BM
+        at = m.to(tl.int64) * channels + offsets
+        tile = tl.load(x + at, mask=(m + r < m_total)[:, None], other=0.0).to(tl.float32)
         sums += tile
         squares += tile * tile
-    out = partial + p * 2 * channels + c
+    out = partial + first * 2 * channels + c
     tl.store(out, tl.sum(sums, 0))
     tl.store(out + channels, tl.sum(squares, 0))
 
@@ -136,18 +145,20 @@ def finalize_backward(
 
 @triton.jit
 def apply_relu(
-    x, saved, y, m_total, channels, RELU: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr
-) -> None:
+    x, saved, y, m_total, channels, RELU: tl.constexpr,
+    BM: tl.constexpr, BC: tl.constexpr,
+) -> None:  # fmt: skip
     """y = relu(x * scale + shift); without RELU, x * scale + shift."""
-    m = tl.program_id(0) * BM
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    index, _, c = _place(channels, BC)
+    m = index * BM
     r = tl.arange(0, BM)
     base = m.to(tl.int64) * channels
     offsets = r[:, None] * channels + c[None, :]
     mask = (m + r < m_total)[:, None]
     scale = tl.load(saved + 2 * channels + c)[None, :]
     shift = tl.load(saved + 3 * channels + c)[None, :]
-    out = tl.load(x + base + offsets, mask=mask, other=0.0).to(tl.float32) * scale + shift
+    tile = tl.load(x + base + offsets, mask=mask, other=0.0)
+    out = tile.to(tl.float32) * scale + shift
     if RELU:
         out = tl.maximum(out, 0.0)
     tl.store(y + base + offsets, out.to(y.dtype.element_ty), mask=mask)
@@ -156,46 +167,44 @@ def apply_relu(
 @triton.jit
 def apply_block_end(
     x, saved, shortcut, shortcut_saved, y, bits, m_total, channels,
-    PROJECTED: tl.constexpr, BC: tl.constexpr,
+    PROJECTED: tl.constexpr, BC: tl.constexpr, STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
     """y = relu(x * scale + shift + s), s the shortcut, normalised with its own if PROJECTED.
 
-    A program makes 128 rows and their bits.
+    A tile is 128 rows and their bits.
     """
-    block = tl.program_id(0)
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    first, parts, c = _place(channels, BC)
     r = tl.arange(0, 16)
     scale = tl.load(saved + 2 * channels + c)[None, :]
     shift = tl.load(saved + 3 * channels + c)[None, :]
     if PROJECTED:
         shift += tl.load(shortcut_saved + 3 * channels + c)[None, :]
         shortcut_scale = tl.load(shortcut_saved + 2 * channels + c)[None, :]
-    base = block.to(tl.int64) * 128 * channels
     offsets = r[:, None] * channels + c[None, :]
-    packed = tl.zeros([16, BC], tl.int32)
-    for j in tl.static_range(8):
-        mask = (block * 128 + j * 16 + r < m_total)[:, None]
-        at = base + j * 16 * channels + offsets
-        tile = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
-        other = tl.load(shortcut + at, mask=mask, other=0.0).to(tl.float32)
-        if PROJECTED:
-            other = other * shortcut_scale
-        out = tl.maximum(tile * scale + shift + other, 0.0).to(y.dtype.element_ty)
-        tl.store(y + at, out, mask=mask)
-        packed = packed | tl.where(out > 0, 1 << j, 0)
-    tl.store(bits + block.to(tl.int64) * 16 * channels + offsets, packed.to(tl.uint8))
+    for block in tl.range(first, tl.cdiv(m_total, 128), parts, num_stages=STAGES):
+        row = tl.full([], 0, tl.int64) + block * 16
+        packed = tl.zeros([16, BC], tl.int32)
+        for j in tl.static_range(8):
+            mask = (block * 128 + j * 16 + r < m_total)[:, None]
+            at = (row * 8 + j * 16) * channels + offsets
+            tile = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+            other = tl.load(shortcut + at, mask=mask, other=0.0).to(tl.float32)
+            if PROJECTED:
+                other = other * shortcut_scale
+            out = tl.maximum(tile * scale + shift + other, 0.0).to(y.dtype.element_ty)
+            tl.store(y + at, out, mask=mask)
+            packed = packed | tl.where(out > 0, 1 << j, 0)
+        tl.store(bits + row * channels + offsets, packed.to(tl.uint8))
 
 
 @triton.jit
 def reduce_relu(
-    dy, x, saved, partial, m_total, channels, rows, MASKED: tl.constexpr, BM: tl.constexpr,
-    BC: tl.constexpr,
+    dy, x, saved, partial, m_total, channels, MASKED: tl.constexpr, BM: tl.constexpr,
+    BC: tl.constexpr, STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
     """partial[p, 0:2, C]: sums of g and g * (x - mean); g is dy, or dy where y > 0 if MASKED."""
-    p = tl.program_id(0)
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
-    start = p * rows
-    end = tl.minimum(start + rows, m_total)
+    first, parts, c = _place(channels, BC)
+    tiles = tl.cdiv(m_total, BM)
     r = tl.arange(0, BM)
     offsets = r[:, None] * channels + c[None, :]
     mean = tl.load(saved + c)[None, :]
@@ -203,32 +212,33 @@ def reduce_relu(
     shift = tl.load(saved + 3 * channels + c)[None, :]
     sums = tl.zeros([BM, BC], tl.float32)
     products = tl.zeros([BM, BC], tl.float32)
-    at = start.to(tl.int64) * channels + offsets
-    for m in range(start, end, BM):
-        mask = (m + r < end)[:, None]
+    for index in tl.range(first, tiles, parts, num_stages=STAGES):
+        m = index * BM
+        mask = (m + r < m_total)[:, None]
+        at = m.to(tl.int64) * channels + offsets
         tile = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
         g = tl.load(dy + at, mask=mask, other=0.0).to(tl.float32)
-        at += BM * channels
         if MASKED:
             g = tl.where(tile * scale + shift > 0, g, 0.0)
         sums += g
         products += g * (tile - mean)
-    out = partial + p * 2 * channels + c
+    out = partial + first * 2 * channels + c
     tl.store(out, tl.sum(sums, 0))
     tl.store(out + channels, tl.sum(products, 0))
 
 
 @triton.jit
 def reduce_block_end(
-    dy, dy2, bits, x, saved, x2, saved2, g_out, partial, m_total, channels, blocks,
-    TWO_GRADIENTS: tl.constexpr, PROJECTED: tl.constexpr, BC: tl.constexpr,
+    dy, dy2, bits, x, saved, x2, saved2, g_out, partial, m_total, channels,
+    TWO_GRADIENTS: tl.constexpr, PROJECTED: tl.constexpr,
+    BC: tl.constexpr, STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
     """g = (dy [+ dy2]) where the bit is set, stored; its sums, and with x - mean, x2 - mean2.
 
-    partial is [p, 3, C] if PROJECTED, else [p, 2, C]; a program takes `blocks` times 128 rows.
+    partial is [p, 3, C] if PROJECTED, else [p, 2, C]; a tile is 128 rows.
     """
-    p = tl.program_id(0)
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    first, parts, c = _place(channels, BC)
+    tiles = tl.cdiv(m_total, 128)
     r = tl.arange(0, 16)
     offsets = r[:, None] * channels + c[None, :]
     mean = tl.load(saved + c)[None, :]
@@ -237,18 +247,16 @@ def reduce_block_end(
     if PROJECTED:
         mean2 = tl.load(saved2 + c)[None, :]
         products2 = tl.zeros([16, BC], tl.float32)
-    first = p * blocks
-    last = tl.minimum(first + blocks, tl.cdiv(m_total, 128))
-    at = first.to(tl.int64) * 128 * channels + offsets
-    at_bits = first.to(tl.int64) * 16 * channels + offsets
-    for block in range(first, last):
+    for block in tl.range(first, tiles, parts, num_stages=STAGES):
+        at_bits = (tl.full([], 0, tl.int64) + block) * 16 * channels + offsets
+        at = (tl.full([], 0, tl.int64) + block) * 128 * channels + offsets
         packed = tl.load(bits + at_bits).to(tl.int32)
-        at_bits += 16 * channels
         for j in tl.static_range(8):
             mask = (block * 128 + j * 16 + r < m_total)[:, None]
             g = tl.load(dy + at, mask=mask, other=0.0).to(tl.float32)
             if TWO_GRADIENTS:
-                g += tl.load(dy2 + at, mask=mask, other=0.0).to(tl.float32)
+                other = tl.load(dy2 + at, mask=mask, other=0.0)
+                g += other.to(tl.float32)
             tile = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
             g = tl.where((packed & (1 << j)) != 0, g, 0.0)
             rounded = g.to(g_out.dtype.element_ty)
@@ -261,10 +269,10 @@ def reduce_block_end(
                 products2 += g * (tile2 - mean2)
             at += 16 * channels
     if PROJECTED:
-        out = partial + p * 3 * channels + c
+        out = partial + first * 3 * channels + c
         tl.store(out + 2 * channels, tl.sum(products2, 0))
     else:
-        out = partial + p * 2 * channels + c
+        out = partial + first * 2 * channels + c
     tl.store(out, tl.sum(sums, 0))
     tl.store(out + channels, tl.sum(products, 0))
 
@@ -272,14 +280,15 @@ def reduce_block_end(
 @triton.jit
 def gradient_relu(
     dy, x, saved, coefficients, dx, m_total, channels, MASKED: tl.constexpr,
-    POSITIVE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+    POSITIVE: tl.constexpr, BM: tl.constexpr,
+    BC: tl.constexpr,
 ) -> None:  # fmt: skip
     """dx = a * g + b * x + c; g is `dy` itself, or dy where y > 0 if MASKED.
 
     If POSITIVE, x came out of a ReLU, and dx is the gradient before it.
     """
-    m = tl.program_id(0) * BM
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    index, _, c = _place(channels, BC)
+    m = index * BM
     r = tl.arange(0, BM)
     base = m.to(tl.int64) * channels
     offsets = r[:, None] * channels + c[None, :]
@@ -305,8 +314,8 @@ def gradient_two(
     BM: tl.constexpr, BC: tl.constexpr,
 ) -> None:  # fmt: skip
     """dx = a * g + b * x + c, dx2 = a2 * g + b2 * x2 + c2: both branches of a projected block."""
-    m = tl.program_id(0) * BM
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    index, _, c = _place(channels, BC)
+    m = index * BM
     r = tl.arange(0, BM)
     base = m.to(tl.int64) * channels
     offsets = r[:, None] * channels + c[None, :]

@@ -61,31 +61,34 @@ def apply_pool(
 
 
 @triton.jit
-def _pooled_gradient(
-    dy, taps, position, inside, height, width, out_height, out_width, c, C: tl.constexpr,
-    PADDING: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
+def _window(
+    dy, taps, image, oh, ow, inside, out_height, out_width, c, C: tl.constexpr
 ):  # fmt: skip
-    """Sum of dy over the windows that position [n, height, width] won: at most 2 x 2."""
-    w = position % width
-    rest = position // width
-    h = rest % height
-    image = rest // height
-    total = tl.zeros([BM, BC], tl.float32)
-    for k in tl.static_range(4):
-        # Window o covers 2 * o - PADDING and the two after it.
-        oh = (h + PADDING) // 2 - k // 2
-        ow = (w + PADDING) // 2 - k % 2
-        valid = inside & (oh >= 0) & (oh < out_height) & (ow >= 0) & (ow < out_width)
-        if k // 2 == 1:
-            valid = valid & ((h + PADDING) % 2 == 0)
-        if k % 2 == 1:
-            valid = valid & ((w + PADDING) % 2 == 0)
-        tap = (h - (oh * 2 - PADDING)) * 3 + w - (ow * 2 - PADDING)
-        at = ((image.to(tl.int64) * out_height + oh) * out_width + ow)[:, None] * C + c[None, :]
-        won = tl.load(taps + at, mask=valid[:, None], other=-1).to(tl.int32)
-        grad = tl.load(dy + at, mask=valid[:, None], other=0.0).to(tl.float32)
-        total += tl.where(won == tap[:, None], grad, 0.0)
-    return total
+    """(winning tap, gradient) of a window; (-1, 0) where there is none."""
+    valid = (inside & (oh >= 0) & (oh < out_height) & (ow >= 0) & (ow < out_width))[:, None]
+    at = ((image.to(tl.int64) * out_height + oh) * out_width + ow)[:, None] * C + c[None, :]
+    tap = tl.load(taps + at, mask=valid, other=-1).to(tl.int32)
+    return tap, tl.load(dy + at, mask=valid, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _store_gradient(
+    g, x, saved, coefficients, dx, image, h, w, inside, height, width, c, C: tl.constexpr,
+    NORMALIZED: tl.constexpr,
+):  # fmt: skip
+    """The gradient at one position of each square, as `gradient_pool` says."""
+    valid = (inside & (h >= 0) & (h < height) & (w >= 0) & (w < width))[:, None]
+    at = ((image.to(tl.int64) * height + h) * width + w)[:, None] * C + c[None, :]
+    if NORMALIZED:
+        tile = tl.load(x + at, mask=valid, other=0.0).to(tl.float32)
+        scale = tl.load(saved + 2 * C + c)[None, :]
+        shift = tl.load(saved + 3 * C + c)[None, :]
+        g = tl.where(tile * scale + shift > 0, g, 0.0)
+        ca = tl.load(coefficients + c)[None, :]
+        cb = tl.load(coefficients + C + c)[None, :]
+        cc = tl.load(coefficients + 2 * C + c)[None, :]
+        g = ca * g + cb * tile + cc
+    tl.store(dx + at, g.to(dx.dtype.element_ty), mask=valid)
 
 
 @triton.jit
@@ -96,22 +99,37 @@ def gradient_pool(
 ) -> None:  # fmt: skip
     """dx = g, the gradient behind the pooling where no ReLU is closed.
 
-    If NORMALIZED, a * g + b * x + c, as `batchnorm.gradient_relu`.
+    If NORMALIZED, a * g + b * x + c, as `batchnorm.gradient_relu`. A program takes BM of `total`
+    squares of 2 x 2 positions that the same 2 x 2 windows cover: (i, j) and those after it. Windows
+    begin every 2 positions, so the first position of a square is the middle of its first window.
     """
-    position = tl.program_id(0) * BM + tl.arange(0, BM)
-    inside = position < total
+    down = (height + 2 - PADDING) // 2
+    across = (width + 2 - PADDING) // 2
+    square = tl.program_id(0) * BM + tl.arange(0, BM)
+    inside = square < total
+    j = square % across - (1 - PADDING)
+    rest = square // across
+    i = rest % down - (1 - PADDING)
+    image = rest // down
     c = tl.program_id(1) * BC + tl.arange(0, BC)
-    at = position.to(tl.int64)[:, None] * C + c[None, :]
-    g = _pooled_gradient(
-        dy, taps, position, inside, height, width, out_height, out_width, c, C, PADDING, BM, BC
-    )
-    if NORMALIZED:
-        tile = tl.load(x + at, mask=inside[:, None], other=0.0).to(tl.float32)
-        scale = tl.load(saved + 2 * C + c)[None, :]
-        shift = tl.load(saved + 3 * C + c)[None, :]
-        g = tl.where(tile * scale + shift > 0, g, 0.0)
-        ca = tl.load(coefficients + c)[None, :]
-        cb = tl.load(coefficients + C + c)[None, :]
-        cc = tl.load(coefficients + 2 * C + c)[None, :]
-        g = ca * g + cb * tile + cc
-    tl.store(dx + at, g.to(dx.dtype.element_ty), mask=inside[:, None])
+    tap, grad = _window(dy, taps, image, i, j, inside, out_height, out_width, c, C)
+    first = tl.where(tap == 4, grad, 0.0)
+    right = tl.where(tap == 5, grad, 0.0)
+    below = tl.where(tap == 7, grad, 0.0)
+    last = tl.where(tap == 8, grad, 0.0)
+    tap, grad = _window(dy, taps, image, i, j + 1, inside, out_height, out_width, c, C)
+    right += tl.where(tap == 3, grad, 0.0)
+    last += tl.where(tap == 6, grad, 0.0)
+    tap, grad = _window(dy, taps, image, i + 1, j, inside, out_height, out_width, c, C)
+    below += tl.where(tap == 1, grad, 0.0)
+    last += tl.where(tap == 2, grad, 0.0)
+    tap, grad = _window(dy, taps, image, i + 1, j + 1, inside, out_height, out_width, c, C)
+    last += tl.where(tap == 0, grad, 0.0)
+    h = i * 2 + 1 - PADDING
+    w = j * 2 + 1 - PADDING
+    for k in tl.static_range(4):
+        g = first if k == 0 else right if k == 1 else below if k == 2 else last
+        _store_gradient(
+            g, x, saved, coefficients, dx, image, h + k // 2, w + k % 2, inside, height, width, c,
+            C, NORMALIZED,
+        )  # fmt: skip
