@@ -86,7 +86,7 @@ class Compression:
 
         On a GPU the host waits for how many elements exceed a threshold.
         """
-        bucket = self._buckets[index]
+        bucket, share = self._buckets[index], 1.0 / self._world_size
         flat = bucket.flat
         weights: list[slice] = []
         rest: list[slice] = []
@@ -103,12 +103,11 @@ class Compression:
                 flat[place] = 0.0
             for places, values in self._of_all(sent, weights):
                 # Places of one worker differ, but for padding that adds 0: the sum has one order.
-                flat.index_add_(0, places, values)
+                flat.index_add_(0, places, values, alpha=share)
         if rest:
-            parts = whole.split([place.stop - place.start for place in rest])
+            parts = whole.mul_(share).split([place.stop - place.start for place in rest])
             for place, part in zip(rest, parts, strict=True):
                 flat[place] = part
-        flat.mul_(1.0 / self._world_size)
 
     def _sent(self, index: int, place: slice) -> tuple[Tensor, Tensor]:
         """What is sent of a weight, as int32: places in the bucket, and the bits of the values."""
