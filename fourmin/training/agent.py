@@ -52,6 +52,7 @@ def run_agent(arguments: Sequence[str]) -> int:
     if args.standalone:
         args.rdzv_backend, args.rdzv_endpoint = "c10d", "localhost:0"
         args.rdzv_id = str(uuid.uuid4())
+        args.local_addr = "localhost"  # else workers wait for this host's name to have an address
     config, _, _ = config_from_args(args)
     # Where something that was imported has asked CUDA after all, workers import anew.
     config.start_method = "spawn" if torch.cuda._is_in_bad_fork() else "fork"
