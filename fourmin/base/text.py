@@ -64,8 +64,7 @@ def folded(line: str, width: int | None, hang: int | None = None) -> str:
     if hang is None:
         starts = [gap.end() for gap in re.finditer(r"^ +|  +", line[: width // 2])]
         hang = starts[-1] if starts else 2
-    longest = max(map(len, line.split()))
-    indent = " " * max(0, min(hang, width - longest))
+    indent = " " * max(0, min(hang, width - max(map(len, line.split()))))
     whole = re.sub(r"(?<=\d) (?=(s|min|GB|MiB|GiB)\b)", "\xa0", line)  # where it does not break
     lines = textwrap.wrap(
         whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
