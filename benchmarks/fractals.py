@@ -176,14 +176,15 @@ def learn(given: argparse.Namespace) -> None:
 
 
 def sheet(given: argparse.Namespace) -> None:
-    """Eight images of each of the first ten classes."""
-    side, across = 160, 8
-    whole = Image.new("RGB", (across * side, 10 * side))
-    for label in range(10):
+    """Eight images of each of the first classes, a row each."""
+    side, across = 120, 8
+    whole = Image.new("RGB", (across * side, given.classes * side), "white")
+    for label in range(given.classes):
         for index in range(across):
             _, image = jpeg((label, "train", index), given.jitter)
             image.thumbnail((side - 4, side - 4))
-            whole.paste(image, (index * side, label * side))
+            left, top = ((side - size) // 2 for size in image.size)
+            whole.paste(image, (index * side + left, label * side + top))
     whole.save(given.output)
 
 
@@ -196,6 +197,7 @@ def main() -> None:
         kind.add_argument("--jitter", type=float, default=JITTER)
         if what is sheet:
             kind.add_argument("output", type=Path)
+            kind.add_argument("--classes", type=int, default=10)
             continue
         kind.add_argument("--classes", type=int, default=100)
         kind.add_argument("--train", type=int, default=60 if what is shortcuts else 300)

@@ -68,6 +68,11 @@ def was_interrupted(log: Path) -> bool:
     return abort_reason(log).startswith("interrupted")
 
 
+def has_ended(log: Path) -> bool:
+    """Whether a run came to its end, which one that was killed did not."""
+    return Timeline.from_log(read_log(log)).count(keys.RUN_STOP) > 0
+
+
 def machine_of(log: Path) -> str:
     """What an event log says of the machine: its accelerators, or else its processor."""
     hardware = Timeline.from_log(read_log(log)).value(keys.SYSTEM)["hardware"]

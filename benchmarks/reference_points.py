@@ -1,11 +1,14 @@
 """Makes a benchmark's reference convergence point from practice runs, which no submission uses.
 
     python benchmarks/reference_points.py digits --runs 20           # runs them, then writes
+    python benchmarks/reference_points.py fractals-resnet50 --runs 10 --data-dir DIR --results kept
     python benchmarks/reference_points.py digits --from results/practice-digits-... [ANOTHER ...]
 
-Writes rules/1.0/rcp/<benchmark>.json: the epochs after which each run first reached the benchmark's
-target, from its event log, at the batch size and settings of the preset. Seeds are those of the
-practice campaign, so they are assigned like any other and differ from every campaign that counts.
+Writes the point of the runs' batch size into rules/1.0/rcp/<benchmark>.json and leaves those of
+other batch sizes: the epochs after which each run first reached the benchmark's target, from its
+event log. Seeds are those of the practice campaigns, so they are assigned like any other and differ
+from every campaign that counts. Runs that were cut off are left out; with `--results` those that
+ended are kept, and `--from` takes campaigns of several days, all with one configuration.
 """
 
 from __future__ import annotations
@@ -14,16 +17,18 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from practice import epochs_to, event_logs, machine_of, practice, was_interrupted
+from practice import epochs_to, event_logs, has_ended, machine_of, practice, was_interrupted
 
-from fourmin.recipe.presets import load_preset
 from fourmin.ruleset import load_ruleset
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIDENCE = 0.999
 """A refusal must be surer than MLCommons' 95%: of 20 honest campaigns one would be refused."""
+ROUND = "1.0"
 
 SETTINGS = (
     "optimizer", "base_learning_rate", "end_learning_rate", "decay_poly_power", "decay_epochs",
@@ -31,52 +36,78 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("preset")
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--from", dest="campaigns", type=Path, nargs="+")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        campaigns = options.campaigns or [practice(options.preset, options.runs, Path(scratch))]
-        plans = [json.loads((folder / "campaign.json").read_bytes()) for folder in campaigns]
-        plan = plans[0]
-        if len({other["configuration_digest"] for other in plans}) > 1:
-            sys.exit("these campaigns have different configurations: no reference point")
-        logs = [log for folder in campaigns for log in event_logs(folder)]
-        whole = [log for log in logs if not was_interrupted(log)]
-        left_out, logs = len(logs) - len(whole), whole
-        target = load_ruleset().benchmark(plan["benchmark"]).quality_target
-        epochs = [epochs_to(target, log) for log in logs]
-        machine = machine_of(logs[0])
-    missed = [str(log.parent) for log, epoch in zip(logs, epochs, strict=True) if epoch is None]
-    if missed:
-        sys.exit(f"{', '.join(missed)} did not reach {target}: no reference point")
-    configuration = load_preset(options.preset)
-    digest = plan["configuration_digest"]
-    document = {
+def with_point(
+    document: Mapping[str, Any] | None, benchmark: str, point: Mapping[str, Any], source: str
+) -> dict[str, Any]:
+    """`document` (None: a new one) with this point in place of any of its batch size.
+
+    What is said of the source of other points stays, a line for each.
+    """
+    batch = point["global_batch_size"]
+    kept = [] if document is None else document["rounds"][ROUND]
+    kept = [one for one in kept if one["global_batch_size"] != batch]
+    told = str(document["source"]).splitlines() if document and kept else []
+    sources = [line for line in told if not line.startswith(f"batch {batch}:")]
+    return {
         "schema_version": 1,
-        "benchmark": plan["benchmark"],
-        "source": f"{len(epochs)} practice runs (`fourmin run --practice --preset "
-        f"{options.preset}`, epochs by benchmarks/reference_points.py) on {machine}, "
-        f"configuration {digest[:16]}, seeds of no submission"
-        + (f"; {left_out} interrupted runs left out" if left_out else ""),
+        "benchmark": benchmark,
+        "source": "\n".join([*sources, f"batch {batch}: {source}"]),
         "submission_runs": 5,
         "confidence": CONFIDENCE,
-        "current": "1.0",
-        "rounds": {
-            "1.0": [
-                {
-                    "global_batch_size": configuration.global_batch_size,
-                    "epochs": epochs,
-                    "hyperparameters": {name: getattr(configuration, name) for name in SETTINGS},
-                }
-            ]
-        },
+        "current": ROUND,
+        "rounds": {ROUND: sorted([*kept, point], key=lambda one: int(one["global_batch_size"]))},
     }
-    path = ROOT / "rules/1.0/rcp" / f"{plan['benchmark']}.json"
-    path.write_text(json.dumps(document, indent=1) + "\n")
-    print(f"wrote {path}: epochs {document['rounds']['1.0'][0]['epochs']}")
+
+
+def gathered(campaigns: Sequence[Path]) -> tuple[str, dict[str, Any], str]:
+    """(benchmark, point, source) of campaigns; ends the program where they make none."""
+    plans = [json.loads((folder / "campaign.json").read_bytes()) for folder in campaigns]
+    plan, digest = plans[0], plans[0]["configuration_digest"]
+    if any(other["configuration_digest"] != digest for other in plans):
+        sys.exit("these campaigns have different configurations: no reference point")
+    logs = [log for folder in campaigns for log in event_logs(folder)]
+    whole = [log for log in logs if has_ended(log) and not was_interrupted(log)]
+    target = load_ruleset().benchmark(plan["benchmark"]).quality_target
+    epochs = [epochs_to(target, log) for log in whole]
+    missed = [str(log.parent) for log, epoch in zip(whole, epochs, strict=True) if epoch is None]
+    if missed or not whole:
+        sys.exit(f"{', '.join(missed) or 'no run'} did not reach {target}: no reference point")
+    configuration = plan["configuration"]
+    point = {
+        "global_batch_size": configuration["global_batch_size"],
+        "epochs": epochs,
+        "hyperparameters": {name: configuration[name] for name in SETTINGS},
+    }
+    cut_off = len(logs) - len(whole)
+    source = (
+        f"{len(epochs)} practice runs (`fourmin run --practice --preset {configuration['preset']}`,"
+        f" epochs by benchmarks/reference_points.py) on {machine_of(whole[0])}, configuration "
+        f"{digest[:16]}, seeds of no submission"
+        + (f"; {cut_off} runs that were cut off left out" if cut_off else "")
+    )
+    return plan["benchmark"], point, source
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("preset")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--set", dest="changes", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--results", type=Path, help="an empty folder in which the runs are kept")
+    parser.add_argument("--from", dest="campaigns", type=Path, nargs="+")
+    given = parser.parse_args()
+    options = ["--data-dir", str(given.data_dir.absolute())] if given.data_dir else []
+    for change in given.changes:
+        options += ["--set", change]
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = given.results or Path(scratch)
+        campaigns = given.campaigns or [practice(given.preset, given.runs, folder, *options)]
+        benchmark, point, source = gathered(campaigns)
+    path = ROOT / "rules" / ROUND / "rcp" / f"{benchmark}.json"
+    before = json.loads(path.read_bytes()) if path.exists() else None
+    path.write_text(json.dumps(with_point(before, benchmark, point, source), indent=1) + "\n")
+    print(f"wrote {path}: batch {point['global_batch_size']}, epochs {point['epochs']}")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def columns_of(stream: IO[str]) -> int | None:
 
 
 def folded(line: str, width: int | None, hang: int | None = None) -> str:
-    """`line` in lines of at most `width` columns (None: any), words whole.
+    """`line` in lines of at most `width` columns (None: any), words whole, figures with their unit.
 
     The further ones begin at column `hang`, or where the last column of `line` does: what two
     spaces stand before.
@@ -64,12 +64,12 @@ def folded(line: str, width: int | None, hang: int | None = None) -> str:
     if hang is None:
         starts = [gap.end() for gap in re.finditer(r"^ +|  +", line[: width // 2])]
         hang = starts[-1] if starts else 2
-    longest = max(map(len, line.split()))
-    indent = " " * max(0, min(hang, width - longest))
+    indent = " " * max(0, min(hang, width - max(map(len, line.split()))))
+    whole = re.sub(r"(?<=\d) (?=(s|min|GB|MiB|GiB)\b)", "\xa0", line)  # where it does not break
     lines = textwrap.wrap(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        whole, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
-    return "\n".join(lines)
+    return "\n".join(lines).replace("\xa0", " ")
 
 
 def _escaped(char: str) -> str:

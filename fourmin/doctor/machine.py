@@ -88,7 +88,7 @@ def limits(workers: int) -> Iterator[Check]:
     if problem := few_descriptors(workers):
         yield Check("open files", WARNING, problem, "ulimit -n 65536, or the site's limits.conf")
     for name in unresolved([socket.gethostname()]):
-        message = f"this host's own name, {name}, does not resolve: gloo finds no address by it"
+        message = f"{name}, this host's own, has no address: enough for one node, not for several"
         yield Check("host name", WARNING, message, "a line in /etc/hosts, or GLOO_SOCKET_IFNAME")
 
 

@@ -50,7 +50,8 @@ def run_agent(arguments: Sequence[str]) -> int:
     """Start the workers and wait for their end; the agent's exit code."""
     args = parse_args(arguments)
     if args.standalone:
-        args.rdzv_backend, args.rdzv_endpoint = "c10d", "localhost:0"
+        # Else workers wait for this host's own name to have an address.
+        args.rdzv_backend, args.rdzv_endpoint, args.local_addr = "c10d", "localhost:0", "localhost"
         args.rdzv_id = str(uuid.uuid4())
     config, _, _ = config_from_args(args)
     # Where something that was imported has asked CUDA after all, workers import anew.

@@ -80,6 +80,7 @@ def test_folding_keeps_words_and_begins_below_the_last_column(columns: int) -> N
     if columns >= 80:
         assert {len(one) - len(one.lstrip()) for one in lines[1:-1]} <= {25}
     assert folded(line, None) == line
+    assert "\n  2.5 min" in folded("x" * 26 + " 2.5 min, and more", 30)
 
 
 def test_a_broken_campaign_is_shown_as_narrowly(

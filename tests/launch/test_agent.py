@@ -58,6 +58,7 @@ def test_workers_share_what_was_imported_and_have_an_environment_of_their_own(
     for said in (first, second):
         assert said["forged"]
         assert (said["TOLD"], said["OMP_NUM_THREADS"]) == ("yes", "3")
+        assert said["MASTER_ADDR"] == "localhost"  # whatever this host is called
         assert said["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"
     assert agent.output() == 2 * "a line of a worker\n"
     agent.kill()

@@ -9,7 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-NAMES = ("CUDA_DEVICE_MAX_CONNECTIONS", "OMP_NUM_THREADS", "RANK", "WORLD_SIZE", "TOLD")
+NAMES = (
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "MASTER_ADDR",
+    "OMP_NUM_THREADS",
+    "RANK",
+    "WORLD_SIZE",
+    "TOLD",
+)
 
 
 def main() -> None:
