@@ -75,6 +75,14 @@ def test_a_phases_epoch_has_its_own_number_of_images(tmp_path: Path) -> None:
     assert any("1408" in message and "1344" in message for message in found), found
 
 
+@pytest.mark.parametrize("sent", [1 << 40, -1, None])
+def test_compressed_bytes_are_fewer_than_the_buckets_have(sent: object, tmp_path: Path) -> None:
+    folder = make_campaign(tmp_path, configuration={"division": "open", **OPEN["gradient_density"]})
+    forge(folder, [{"file": LOGS, "key": "communication", "set": "/value/bytes", "to": sent}])
+    found = [f["message"] for f in validate(folder)[1]["findings"]]
+    assert any("compressed from" in message for message in found), found
+
+
 def test_a_plan_that_lacks_what_came_later_was_run_with_its_default(tmp_path: Path) -> None:
     folder = make_campaign(tmp_path)
     assert errors(validate(folder)[1]) == set()
