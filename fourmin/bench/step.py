@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import itertools
 import os
 import statistics
 import time
@@ -20,6 +19,8 @@ from torch import nn
 from fourmin.base.errors import FourminError, unknown
 from fourmin.bench import peers as plain
 from fourmin.bench.peers import PLAIN, Plain
+from fourmin.bench.timing import best, times
+from fourmin.bench.updates import UpdateResult, measure_update
 from fourmin.estimate.compute import RECOMPUTE
 from fourmin.estimate.measured import STEP_SCHEMA
 from fourmin.recipe.configuration import FIELDS, Configuration
@@ -53,8 +54,6 @@ BUSY_ELSEWHERE = 0.8
 """Least ratio of processor time to wall time times threads of a CPU measurement worth printing."""
 FUSION_BYTES = 4 << 20
 
-Call = Callable[[], object]
-
 
 @dataclass(frozen=True)
 class StepOptions:
@@ -70,6 +69,7 @@ class StepOptions:
     warmup: int
     repeats: int
     threads: int
+    optimizers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,7 @@ class StepReport:
     update_seconds: float | None = None
     """Of the fused update alone; None where the fast step cannot run."""
     results: list[PeerResult] = field(default_factory=list)
+    updates: list[UpdateResult] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types, every raw time included."""
@@ -130,6 +131,7 @@ class StepReport:
             "ceilings": dataclasses.asdict(self.ceilings),
             "flops_per_image": self.flops_per_image,
             "update_seconds": self.update_seconds,
+            "updates": [vars(one) for one in self.updates],
             "results": [
                 {
                     "peer": result.peer,
@@ -158,6 +160,9 @@ class StepReport:
         if self.update_seconds is not None:
             lines += ["", f"update of all parameters alone: {self.update_seconds * 1e3:.3f} ms"]
         lines += ["", *(f"{name}: {PEERS[name]}" for name in options.peers)]
+        if self.updates:
+            lines += ["", "update alone, by torch's grouped operations; sent by each the same"]
+            lines += map(UpdateResult.to_text, self.updates)
         return "\n".join(lines) + "\n"
 
     def _line(self, result: PeerResult) -> str:
@@ -200,6 +205,7 @@ def measure(
     warmup: int,
     threads: int | None,
     say: Callable[[str], None],
+    optimizers: tuple[str, ...] = (),
 ) -> StepReport:
     """Every peer at every batch size, in this process, one after the other.
 
@@ -209,6 +215,7 @@ def measure(
     not there.
     """
     asked = [("device", device), ("precision", precision), *(("peer", peer) for peer in peers)]
+    asked += [("optimizer", name) for name in optimizers]
     for name, value in asked:
         known = [*PEERS] if name == "peer" else [AUTO, *FIELDS[name].choices]
         if value not in known:
@@ -229,6 +236,7 @@ def measure(
         warmup=warmup,
         repeats=repeats,
         threads=threads or len(os.sched_getaffinity(0)),
+        optimizers=optimizers,
     )
     return _measure(options, config, say)
 
@@ -262,10 +270,14 @@ def _measure(options: StepOptions, config: Configuration, say: Callable[[str], N
             if report.update_seconds is None and peer == "fast":
                 with ready_step("fast", config, options.classes, 64) as (step, note):
                     if not note:
-                        report.update_seconds = _best(step.update_parameters, device)
+                        report.update_seconds = best(step.update_parameters, device)
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
+    for name in options.optimizers:
+        say(f"update by {name}")
+        own = dataclasses.replace(config, optimizer=name, nesterov=False, base_learning_rate=0)
+        report.updates.append(measure_update(_model(own, options.classes)[0], own))
     return report
 
 
@@ -280,37 +292,11 @@ def _ceilings(device: torch.device, precision: str) -> Ceilings:
     """A large matrix product in the step's type, and a copy that no cache holds."""
     size, elements = (8192, 1 << 30) if device.type == "cuda" else (1024, 1 << 26)
     a, b = (torch.randn(size, size, device=device).to(DTYPES[precision]) for _ in range(2))
-    product = _best(lambda: torch.mm(a, b), device)
+    product = best(lambda: torch.mm(a, b), device)
     source = torch.ones(elements, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    copy = _best(lambda: target.copy_(source), device)
+    copy = best(lambda: target.copy_(source), device)
     return Ceilings(2.0 * size**3 / product, precision, size, 2.0 * elements / copy)
-
-
-def _best(call: Call, device: torch.device) -> float:
-    """The median time of a call in seconds."""
-    for _ in range(2):
-        call()
-    return statistics.median(_times(call, device, 9))
-
-
-def _times(call: Call, device: torch.device, repeats: int) -> list[float]:
-    if device.type != "cuda":
-        times = []
-        for _ in range(repeats):
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
-        return times
-    # One event between two steps: the device never waits for the host to read a clock.
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
-    torch.cuda.synchronize(device)
-    events[0].record()
-    for event in events[1:]:
-        call()
-        event.record()
-    torch.cuda.synchronize(device)
-    return [a.elapsed_time(b) / 1e3 for a, b in itertools.pairwise(events)]
 
 
 def _batch(options: StepOptions, size: int, device: torch.device) -> MicroBatch:
@@ -341,7 +327,7 @@ def _measure_peer(
                 call()
             keep_freed_memory(options.device, processes=1)
             wall, used = time.perf_counter(), time.process_time()
-            seconds = _times(call, device, options.repeats)
+            seconds = times(call, device, options.repeats)
             wall, used = time.perf_counter() - wall, time.process_time() - used
             peak = torch.cuda.max_memory_allocated(device) if on_gpu else None
     except (RuntimeError, ValueError, ImportError) as error:

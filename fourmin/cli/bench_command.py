@@ -55,8 +55,8 @@ def step(
     peers: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of plain, compile, max-autotune, eager and fast; may be repeated, or have "
-            "commas. Default: all on a GPU; plain and eager without one."
+            help="Of plain, compile, max-autotune, eager, fast and recompute; may be repeated, or "
+            "have commas. Default: all but recompute on a GPU; plain and eager without one."
         ),
     ] = None,
     device: Device = "auto",
@@ -69,6 +69,13 @@ def step(
     warmup: Annotated[int, typer.Option(min=1, help="Steps before, not timed.")] = 5,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads on the CPU. Default: one a processor.")
+    ] = None,
+    optimizers: Annotated[
+        list[str] | None,
+        options.one_of(
+            *FIELDS["optimizer"].choices,
+            help="Time the update by these, too; may be repeated: state, and bytes sent.",
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -89,6 +96,7 @@ def step(
         repeats=repeats,
         warmup=warmup,
         threads=threads,
+        optimizers=tuple(optimizers or ()),
     )
 
 

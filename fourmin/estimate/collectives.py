@@ -89,16 +89,16 @@ class Cost:
 NOTHING = Cost()
 
 
-def native(nbytes: float, grouping: Grouping, profile: Profile) -> Cost:
-    """NCCL's own all-reduce."""
+def native(nbytes: float, grouping: Grouping, profile: Profile, kind: Kind = "all_reduce") -> Cost:
+    """NCCL's own all-reduce, or another collective of all ranks."""
     if grouping.ranks == 1:
         return NOTHING
     everybody = Communicator(
         grouping.ranks, grouping.nodes, profile.inside_bandwidth, profile.between_bandwidth
     )
-    inside = collective("all_reduce", nbytes, everybody, profile)
+    inside = collective(kind, nbytes, everybody, profile)
     seconds = max(profile.call_seconds, inside.seconds)
-    return Cost(seconds, ("all_reduce",), 0, nbytes, inside.hops, inside.nbytes)
+    return Cost(seconds, (kind,), 0, nbytes, inside.hops, inside.nbytes)
 
 
 def composed(

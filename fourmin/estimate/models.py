@@ -56,12 +56,13 @@ class ModelShape:
 
 @dataclass(frozen=True)
 class BucketShape:
-    """Gradients that are reduced together: bytes as sent, and the share of the backward pass
-    (0 to 1) after which the last of them is there.
+    """Gradients that are reduced together: bytes as sent, the share of the backward pass (0 to 1)
+    after which the last of them is there, and the elements of each weight among them.
     """
 
     nbytes: int
     ready: float
+    weights: tuple[int, ...] = ()
 
 
 @cache
@@ -93,5 +94,6 @@ def fuse(shape: ModelShape, threshold: int, gradient_dtype: str) -> tuple[Bucket
     for part in parts:
         done += sum(gradient.operations for gradient in part)
         _, elements = lay_out([gradient.elements for gradient in part])
-        buckets.append(BucketShape(elements * WIRE_BYTES[gradient_dtype], done / whole))
+        weights = tuple(gradient.elements for gradient in part if gradient.operations)
+        buckets.append(BucketShape(elements * WIRE_BYTES[gradient_dtype], done / whole, weights))
     return tuple(buckets)

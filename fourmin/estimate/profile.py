@@ -29,6 +29,10 @@ A profile is a TOML file, one of those beside this module or the user's own:
     seconds = 43e-6
     source = "..."
 
+    [memory]                             # optional: of a worker's device
+    bytes_per_second = 3.35e12
+    source = "..."
+
     [storage]                            # optional: what a node reads of the images
     bytes_per_second = 2e9
     source = "..."
@@ -74,6 +78,7 @@ _RATES = {
     "nvls": ("bytes_per_second", "all-reduce inside a node by NVLS"),
     "round": ("seconds", "a round of messages"),
     "call": ("seconds", "starting a collective"),
+    "memory": ("bytes_per_second", "memory"),
     "storage": ("bytes_per_second", "reading"),
     "decode": ("images_per_second", "decoding"),
 }
@@ -124,6 +129,7 @@ class Profile:
     call_seconds: float = 0.0
     nvls_bandwidth: float = 0.0
     """Bus bandwidth of an all-reduce inside a node by NVLS; 0 where there is none."""
+    memory_bandwidth: float | None = None
     storage_bandwidth: float | None = None
     """Of a node; None where nobody knows, as with `decode_rate`."""
     decode_rate: float | None = None
@@ -209,6 +215,7 @@ def _profile(name: str, path: Path, content: Mapping[str, Any]) -> Profile:
         round_seconds=numbers["round"],
         call_seconds=numbers["call"],
         nvls_bandwidth=numbers.get("nvls", 0.0),
+        memory_bandwidth=numbers.get("memory"),
         storage_bandwidth=numbers.get("storage"),
         decode_rate=numbers.get("decode"),
         nccl_algorithms=tuple(algorithms),

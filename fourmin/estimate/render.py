@@ -9,8 +9,9 @@ from statistics import fmean, median
 from fourmin.base.text import how_many
 from fourmin.estimate.fitted import PROBABILITY, accuracy
 from fourmin.estimate.hybrid import switching
-from fourmin.estimate.run import Estimate
+from fourmin.estimate.run import COMPRESSED, Estimate
 from fourmin.estimate.timeline import StepTime
+from fourmin.estimate.update import updates
 from fourmin.estimate.validation import Compared, Validation
 from fourmin.recipe.allreduces import needs
 
@@ -75,6 +76,8 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
     yield f"calls a step         {_calls(estimate)}"
     yield f"images               {_feed(estimate)}"
     yield f"limited by           {estimate.feed.limit(step)}"
+    states = updates(config.model, profile).items()
+    yield "state and update     " + "; ".join(f"{name} {one.describe()}" for name, one in states)
     times = sorted(estimate.alternatives.items(), key=lambda item: item[1])
     yield "step by all-reduce   " + ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in times)
     fastest, seconds = next(item for item in times if not needs(item[0], "tuning"))
@@ -83,6 +86,12 @@ def text_lines(estimate: Estimate) -> Iterator[str]:
         yield (
             f"hint                 --allreduce {fastest} would take {1e3 * seconds:.1f} ms a step, "
             f"{share:.{0 if share >= 10 else 1}f} times less than {config.allreduce}"
+        )
+    if seconds > WORTH_A_HINT * estimate.compressed:
+        yield (
+            f"compressed           with {COMPRESSED:.1%} of the gradients sent "
+            f"{1e3 * estimate.compressed:.1f} ms a step and the time to find them, in the open "
+            f"division: --set gradient_density={COMPRESSED:g}"
         )
     yield ""
     yield "It rests on"

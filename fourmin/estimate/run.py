@@ -14,10 +14,14 @@ from fourmin.estimate.fitted import PROBABILITY, accuracy
 from fourmin.estimate.hybrid import switching
 from fourmin.estimate.profile import Profile
 from fourmin.estimate.step import Step, estimate_step, evaluation_seconds, spread
+from fourmin.estimate.update import updates
 from fourmin.recipe.configuration import Configuration
 from fourmin.results.estimates import KIND
 from fourmin.results.rcp import references
 from fourmin.ruleset import CURRENT, Benchmark
+
+COMPRESSED = 0.001
+"""The density of Lin et al. 2018."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Estimate:
     """An estimate for a configuration on a profile.
 
     `step` is the first epoch's, `curve` has the same on fewer nodes, `alternatives` seconds of it
-    by all-reduce.
+    by all-reduce; `compressed` are those with COMPRESSED of the gradients sent.
     """
 
     configuration: Configuration
@@ -62,6 +66,7 @@ class Estimate:
     step: Step
     curve: tuple[Step, ...]
     alternatives: dict[str, float]
+    compressed: float
     epochs: int
     epochs_source: str
     stretches: tuple[Stretch, ...]
@@ -142,6 +147,15 @@ class Estimate:
             "milliseconds_by_allreduce": {
                 name: 1e3 * seconds for name, seconds in self.alternatives.items()
             },
+            "sent_bytes": sum(one.nbytes for one in step.reductions),
+            "optimizers": {
+                name: {
+                    "state_bytes": one.state_bytes,
+                    "least_milliseconds": one.seconds and 1e3 * one.seconds,
+                }
+                for name, one in updates(self.configuration.model, self.profile).items()
+            },
+            "compressed_milliseconds": 1e3 * self.compressed,
             "epochs": self.epochs,
             "epochs_source": self.epochs_source,
             "steps": sum(one.epochs * one.steps_per_epoch for one in self.stretches),
@@ -205,10 +219,15 @@ def estimate(
             ).time.seconds
             for name in MODELLED
         },
+        compressed=estimate_step(_compressed(configuration), profile).time.seconds,
         epochs=until,
         epochs_source=source,
         stretches=stretches,
     )
+
+
+def _compressed(config: Configuration) -> Configuration:
+    return replace(config, gradient_density=COMPRESSED, gradient_dtype="fp32")
 
 
 def _stretches(

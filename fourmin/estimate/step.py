@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache
 
-from fourmin.estimate.collectives import Grouping, choose, native
+from fourmin.estimate.collectives import Cost, Grouping, choose, native
 from fourmin.estimate.compute import RECOMPUTE, PassTime, pass_time
 from fourmin.estimate.fitted import Fitted, fitted
-from fourmin.estimate.models import FP32_BYTES, WIRE_BYTES, fuse, load_shape
+from fourmin.estimate.models import FP32_BYTES, WIRE_BYTES, BucketShape, fuse, load_shape
 from fourmin.estimate.profile import Profile
 from fourmin.estimate.timeline import Reduction, StepTime, overlap
+from fourmin.recipe.compression import ENTRY_BYTES, sent_elements
 from fourmin.recipe.configuration import Configuration
 
 FORWARD_SHARE = 1 / 3
@@ -84,9 +85,32 @@ def reduce_buckets(config: Configuration, profile: Profile) -> tuple[Reduction, 
         return ()
     reductions = []
     for bucket in fuse(load_shape(config.model), config.fusion_threshold, config.gradient_dtype):
+        if config.gradient_density < 1:
+            reductions.append(_compressed(bucket, config, profile))
+            continue
         algorithm, cost = choose(config.allreduce, bucket.nbytes, grouping(config), profile, config)
         reductions.append(Reduction(bucket.nbytes, bucket.ready, algorithm, cost))
     return tuple(reductions)
+
+
+def _compressed(bucket: BucketShape, config: Configuration, profile: Profile) -> Reduction:
+    """What is sent of a bucket after the warm-up: the largest of its weights, gathered by all, and
+    the rest summed. The time to find them is left out: it depends on processors, not on links.
+    """
+    sent = sum(sent_elements(elements, config.gradient_density) for elements in bucket.weights)
+    rest = bucket.nbytes - FP32_BYTES * sum(bucket.weights)
+    algorithm, whole = choose(config.allreduce, rest, grouping(config), profile, config)
+    shared = config.workers * ENTRY_BYTES * sent
+    parts = (native(shared, grouping(config), profile, "all_gather"), whole)
+    cost = Cost(
+        sum(part.seconds for part in parts),
+        tuple(kind for part in parts for kind in part.collectives),
+        sum(part.rounds for part in parts),
+        ENTRY_BYTES * sent + whole.nbytes,
+        sum(part.hops for part in parts),
+        sum(part.moved for part in parts),
+    )
+    return Reduction(ENTRY_BYTES * sent + rest, bucket.ready, algorithm, cost)
 
 
 def _statistics(config: Configuration, profile: Profile) -> float:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fourmin.base.errors import FourminError
 from fourmin.recipe.allreduces import ALL_REDUCES, MOST_IN_RING, needs, parse_entries
+from fourmin.recipe.fields import AUTO
 from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.phases import check_image_sizes, growths, parse_points
 from fourmin.recipe.steps import against_training
@@ -169,6 +170,33 @@ def _phases(config: Configuration) -> None:
             )
 
 
+def _compression(config: Configuration) -> None:
+    whole = config.gradient_density == 1
+    for name in ("density_warmup_epochs", "gradient_clip"):
+        if whole and getattr(config, name):
+            raise FourminError(
+                f"{name} is for gradients that are sent in part",
+                "gradient_density is 1",
+                f"--set gradient_density=0.001, or --set {name}=0",
+            )
+    for name, wanted, why in _OF_COMPRESSED:
+        if not whole and getattr(config, name) not in wanted:
+            raise FourminError(
+                f"gradient_density={config.gradient_density} is not for "
+                f"{name}={getattr(config, name)}",
+                why,
+                f"--set {name}={str(wanted[0]).lower()}, or --set gradient_density=1",
+            )
+
+
+_OF_COMPRESSED = (
+    ("optimizer", ("sgd",), "what is kept back is a sum of SGD's momenta"),
+    ("precision", ("bf16", "fp32", AUTO), "FP16's loss scale changes, and with it what is kept"),
+    ("gradient_dtype", ("fp32",), "values are sent as they are kept"),
+    ("deterministic", (False,), "a state that is hashed has no place for what each worker keeps"),
+)
+
+
 def _recompute(config: Configuration) -> None:
     if config.recompute and config.model == "alexnet":
         raise FourminError(
@@ -196,5 +224,6 @@ _CHECKS = (
     _half_precision_ring,
     _image_sizes,
     _recompute,
+    _compression,
     _phases,
 )

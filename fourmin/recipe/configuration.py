@@ -195,6 +195,17 @@ class Configuration:
             later=True,
         ),
     ] = "fp32"
+    gradient_density: Annotated[
+        float,
+        Field("DGC: share of gradients that is sent.", above=0, maximum=1, later=True),
+    ] = 1.0
+    density_warmup_epochs: Annotated[
+        int, Field("DGC: in which that share falls.", unit="epochs", minimum=0, later=True)
+    ] = 0
+    gradient_clip: Annotated[
+        float,
+        Field("DGC: a weight's gradient is clipped to this norm; 0: never.", minimum=0, later=True),
+    ] = 0.0
     hybrid_threshold: Annotated[
         int,
         Field(

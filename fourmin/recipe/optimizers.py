@@ -33,6 +33,9 @@ class OptimizerEntry:
     """The fields of the configuration that its update reads."""
     tensors: tuple[str, ...]
     """Names of its state tensors: FP32, of each parameter's shape, 0 before the first step."""
+    moved: int
+    """Bytes of a parameter that its update reads and writes at least: weight, gradient and state
+    once, and a second time those of which a norm must be known first."""
     counters: tuple[str, ...] = ()
     """Names of its counts: one FP32 number a parameter, kept in the host's memory."""
     logged: Mapping[str, str]
@@ -85,6 +88,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         divisions=(CLOSED, OPEN),
         fields=(*_DECAY_FIELDS, "momentum", "nesterov", "lars_eta", "lars_epsilon", "lars_clip"),
         tensors=("momentum_buffer",),
+        moved=28,
         logged={
             keys.LARS_OPT_BASE_LEARNING_RATE: "base_learning_rate",
             keys.LARS_OPT_END_LEARNING_RATE: "end_learning_rate",
@@ -102,6 +106,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         divisions=(CLOSED, OPEN),
         fields=(*_DECAY_FIELDS, "momentum", "nesterov"),
         tensors=("momentum_buffer",),
+        moved=20,
         logged={
             keys.SGD_OPT_BASE_LEARNING_RATE: "base_learning_rate",
             keys.SGD_OPT_END_LEARNING_RATE: "end_learning_rate",
@@ -119,6 +124,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         divisions=(OPEN,),
         fields=_ADAM_FIELDS,
         tensors=_ADAM_STATE,
+        moved=40,
         counters=("step",),
         logged={
             keys.OPT_BASE_LEARNING_RATE: "base_learning_rate",
@@ -137,6 +143,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         divisions=(OPEN,),
         fields=_ADAM_FIELDS,
         tensors=_ADAM_STATE,
+        moved=28,
         counters=("step",),
         # MLPerf has no key for the power of AdamW's decay.
         logged={

@@ -34,6 +34,8 @@ def against_training(config: Configuration) -> str:
         return f"the fast step has no update for {config.optimizer}"
     if config.recompute:
         return "the fast step keeps what blocks compute: it has no recompute"
+    if config.gradient_density < 1:
+        return "the fast step sends whole gradients: it has no gradient_density"
     return ""
 
 

@@ -81,6 +81,11 @@ def _exchanged(run: RunView, timeline: Timeline, config: Configuration) -> Itera
     sizes = [number(size) or 0 for size in value.get("bucket_bytes") or ()]
     steps = sum(number(done.get(name)) or 0 for name in ("optimizer_steps", "skipped_steps"))
     expected = {"buckets": len(sizes), "bytes": steps * sum(sizes) if config.workers > 1 else 0}
+    if config.gradient_density < 1:
+        most, sent = expected.pop("bytes"), number(value.get("bytes"))
+        if sent is None or not (0 < sent < most or sent == most == 0):
+            what = f"bytes is {short(value.get('bytes'))}, compressed from {most:g}"
+            yield Problem(run.log_path, what, record.line)
     for name, count in expected.items():
         if number(value.get(name)) != count:
             what = f"{name} is {short(value.get(name))}, of the buckets' list {count:g}"

@@ -80,6 +80,8 @@ def assemble(
     precision = _precision(job, place)
     model = _model(job, place)
     reducer = build_reducer(config, model.named_parameters(), place)
+    if reducer.compression:
+        reducer.compression.begin(config, 1)
     energy = RunEnergy(place)
     optimizer, step = _optimizer_and_step(job, schedule, place, precision, model, reducer)
     # On a CPU a warm-up buys time alone, and a replay is not timed.
@@ -88,6 +90,8 @@ def assemble(
         if place.device.type == "cuda" and not job.replay:
             _warm_up_evaluation(job, place, manifest, model, precision)
         precision = _precision(job, place)
+        if reducer.compression:
+            reducer.compression.reset()
         if isinstance(step, EagerStep):
             optimizer, step = _optimizer_and_step(job, schedule, place, precision, model, reducer)
         else:

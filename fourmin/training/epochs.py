@@ -17,12 +17,13 @@ from fourmin.base.errors import NOT_CONVERGED, FourminError
 from fourmin.log import keys
 from fourmin.training.assemble import Assembly
 from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
+from fourmin.training.comm.compression import gathered
 from fourmin.training.data.loader import READ_AHEAD, Loader
 from fourmin.training.evaluate import evaluate
 from fourmin.training.models.batchnorm import average_bn_statistics
 from fourmin.training.ranks import gather, mean_over_ranks
 from fourmin.training.run_log import OWN
-from fourmin.training.state import State, pack
+from fourmin.training.state import FEEDBACK, SENT, State, pack
 from fourmin.training.trace import Trace
 
 
@@ -58,7 +59,7 @@ class Epochs:
             if last:
                 return False
             if evaluated and epoch < config.max_epochs:
-                run.checkpoints.save(epoch, self._state)
+                self._save(epoch)
         return False
 
     def _steps_left(self) -> int | None:
@@ -76,6 +77,8 @@ class Epochs:
     def _train_epoch(self, epoch: int, evaluated: bool) -> None:
         run, config = self._run, self._config.at(epoch)
         run.log.start(keys.EPOCH_START, None, epoch_num=epoch)
+        if run.reducer.compression:
+            run.reducer.compression.begin(config, epoch)
         # Dropout is the only random thing that is left. Each rank draws its own, anew in each
         # epoch, so that a restart draws the same.
         torch.manual_seed((epoch << 48) + (run.job.seed << 16) + run.place.rank)
@@ -177,9 +180,20 @@ class Epochs:
             run.states.settle()
         return accuracy
 
-    def _state(self) -> State:
-        run = self._run
-        return pack(run.model, run.optimizer, run.step, run.order)
+    def _save(self, epoch: int) -> None:
+        """Begin a checkpoint; all ranks bring to it what each alone holds."""
+        run, feedback = self._run, None
+        if run.checkpoints.writes and run.reducer.compression:
+            feedback = gathered(run.reducer.compression, run.place)
+
+        def state() -> State:
+            packed = pack(run.model, run.optimizer, run.step, run.order)
+            if feedback is None or not run.reducer.compression:
+                return packed
+            sent = torch.tensor(run.reducer.compression.bytes)
+            return {**packed, FEEDBACK: feedback, SENT: sent}
+
+        run.checkpoints.save(epoch, state)
 
 
 def _finite(values: list[float]) -> list[float | None]:

@@ -30,6 +30,7 @@ class Checkpoints:
     def __init__(self, folder: Path, place: WorkerPlace, log: RunLog, *, writes: bool) -> None:
         self._folder = folder
         self._reads = place.rank == 0
+        self.writes = writes
         self._log = log
         self._writer: CheckpointWriter | None = None
         if not writes:

@@ -28,6 +28,7 @@ from fourmin.training.comm.agreement import (
     assert_same_on_all_ranks,
     tensor_digest,
 )
+from fourmin.training.comm.compression import scatter
 from fourmin.training.comm.process_group import WorkerPlace
 from fourmin.training.data import open_data
 from fourmin.training.data.loader import Loader
@@ -43,7 +44,7 @@ from fourmin.training.run_log import (
     log_hyperparameters,
     log_submission,
 )
-from fourmin.training.state import ORDER, pack, shared, unpack
+from fourmin.training.state import FEEDBACK, ORDER, SENT, pack, shared, unpack
 from fourmin.training.trace import Trace
 
 
@@ -178,6 +179,9 @@ def _load_checkpoint(run: Assembly, epoch: int) -> None:
         run.order.go_on(job.seed, samples, batch_of, parts)
     like = pack(run.model, run.optimizer, run.step, run.order)
     unpack(shared(saved, like, run.place), run.model, run.optimizer, run.step)
+    if run.reducer.compression:
+        scatter(run.reducer.compression, saved[FEEDBACK] if saved else None, run.place)
+        run.reducer.compression.bytes = int(saved[SENT]) if saved else 0
     if run.states is not None:
         run.states.take_again(epoch, run.model, run.optimizer, run.step)
     digest = tensor_digest(run.model.parameters())

@@ -23,6 +23,8 @@ State = dict[str, Tensor]
 """Tensors by name."""
 
 LAYOUT, PROGRESS, ORDER = "layout", "progress", "order"
+FEEDBACK, SENT = "feedback", "sent"
+"""Where gradients are compressed: what each worker has not sent yet, and rank 0's bytes so far."""
 COUNTERS = ("performed", "loss_scale", "good_steps", "skipped_steps")
 
 

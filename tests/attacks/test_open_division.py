@@ -19,6 +19,7 @@ OPEN: dict[str, dict[str, Any]] = {
         "warmup_epochs": 0.0,
     },
     "crop_area": {"crop_area": 0.25},
+    "gradient_density": {"gradient_density": 0.01, "density_warmup_epochs": 4, "optimizer": "sgd"},
     "eval_rectangles": {"eval_rectangles": True},
     "eval_resize": {"eval_resize": 18},
 }  # fmt: skip

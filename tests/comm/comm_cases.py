@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fourmin.base.errors import FourminError
 from fourmin.log import keys
 from fourmin.log.writer import SilentLog
+from fourmin.recipe.presets import load_preset
 from fourmin.recipe.topology import Topology
 from fourmin.training.comm import composed
 from fourmin.training.comm.agreement import (
@@ -27,10 +28,14 @@ from fourmin.training.comm.agreement import (
     tensor_digest,
 )
 from fourmin.training.comm.base import AllReduce, build_all_reduce
+from fourmin.training.comm.build import build_reducer
+from fourmin.training.comm.compression import gathered, scatter
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.measure import MeasurePlan, measure
 from fourmin.training.comm.process_group import WorkerPlace
 from fourmin.training.energy import RunEnergy
+from fourmin.training.optim import sgd
+from fourmin.training.optim.sgd import SentSGD
 
 TUNING = (
     "0:native", "9:torus", "3000:halving-doubling", "20000:ring", "100000:hierarchical",
@@ -303,6 +308,67 @@ def mean_gradient(
         "collectives": reducer.counters.collectives,
         "bytes": reducer.counters.bytes,
         "algorithms": list(reducer.counters.bucket_algorithms),
+    }
+
+
+SHAPES = {"conv": (6, 4, 3, 3), "linear": (30, 40), "bias": (30,), "large": (40, 900)}
+"""Of the parameters of `compressed_steps`."""
+
+
+def gradient_of(name: str, rank: int, step: int) -> Tensor:
+    """What a rank's loss gives in a step, heavy-tailed; any rank can make that of another."""
+    generator = torch.Generator().manual_seed(sum(map(ord, name)) * 10_007 + 97 * step + rank)
+    return torch.randn(SHAPES[name], generator=generator) ** 3
+
+
+def compressed_steps(
+    rank: int, size: int, steps: int, threshold_bytes: int, names: list[str], **changes: Any
+) -> dict[str, Any]:
+    """Weights after so many steps of what a configuration with these changes builds; in the middle
+    it goes on as after a restart, with another reducer and optimizer. One epoch is five steps.
+    """
+    config = dataclasses.replace(load_preset("digits"), optimizer="sgd", division="open", **changes)
+    place = WorkerPlace(rank, size, rank, size, device_of(rank))
+    torch.manual_seed(3)
+    weights = {name: nn.Parameter(torch.randn(SHAPES[name])) for name in names}
+    settings = dataclasses.replace(config, fusion_threshold=threshold_bytes)
+
+    def made() -> tuple[GradientReducer, SentSGD]:
+        reducer = build_reducer(settings, weights.items(), place)
+        groups = [
+            {"params": [w for w in weights.values() if (w.dim() > 1) == wide],
+             "weight_decay": config.weight_decay if wide else 0.0}
+            for wide in (True, False)
+        ]  # fmt: skip
+        optimizer = sgd.build([group for group in groups if group["params"]], config)
+        assert isinstance(optimizer, SentSGD)
+        return reducer, optimizer
+
+    reducer, optimizer = made()
+    assert reducer.compression is not None
+    for step in range(steps):
+        if step == steps // 2:
+            sent = reducer.compression.bytes
+            saved, momenta = gathered(reducer.compression, place), optimizer.state_dict()
+            reducer.close()
+            reducer, optimizer = made()
+            assert reducer.compression is not None
+            scatter(reducer.compression, saved, place)
+            reducer.compression.bytes = sent
+            optimizer.load_state_dict(momenta)
+        reducer.compression.begin(config, step // 5 + 1)
+        reducer.clear()
+        parts = [(w * gradient_of(name, rank, step)).sum() for name, w in weights.items()]
+        torch.stack(parts).sum().backward()
+        reducer.finish()
+        optimizer.step()
+    sent = reducer.counters.bytes
+    reducer.close()
+    return {
+        "weights": {name: w.tolist() for name, w in weights.items()},
+        "digest": tensor_digest(list(weights.values())),
+        "bytes": sent,
+        "saved": None if saved is None else list(saved.shape),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -21,6 +22,7 @@ from fourmin.cli.estimate_command import _configuration
 from fourmin.estimate.feed import Feed
 from fourmin.estimate.fitted import accuracy
 from fourmin.estimate.measured import with_data_report, with_stated_rate, with_step_report
+from fourmin.estimate.models import load_shape
 from fourmin.estimate.profile import load_profile
 from fourmin.estimate.render import BANNER, text_lines
 from fourmin.estimate.run import Estimate, estimate
@@ -111,6 +113,23 @@ def test_images_of_half_the_side_take_a_quarter_of_the_pass() -> None:
         times[size] = estimate_step(one, stated).time.compute
     assert times[224] == pytest.approx(configuration.local_batch_size / 1000.0)
     assert (times[448] - times[224]) / (times[224] - times[112]) == pytest.approx(4.0)
+
+
+def test_compression_is_named_where_it_pays() -> None:
+    """The bytes by hand: of each weight's elements a thousandth, 8 bytes each, the rest whole."""
+    slow = replace(P40, between_bandwidth=P40.between_bandwidth / 100)
+    dense, fast = made("resnet50-256", slow, nodes=2), made("resnet50-256", H100)
+    assert dense.compressed < dense.step.time.seconds / 3
+    assert any(line.startswith("compressed ") for line in text_lines(dense))
+    assert not any(line.startswith("compressed ") for line in text_lines(fast))
+    one = replace(dense.configuration, gradient_density=0.001, fusion_threshold=0)
+    reductions = estimate_step(one, slow).reductions
+    shape = load_shape("resnet50")
+    sent = sum(
+        8 * max(1, math.ceil(g.elements / 1000)) if g.operations else 4 * -(-g.elements // 4) * 4
+        for g in shape.gradients
+    )
+    assert sum(one.nbytes for one in reductions) == pytest.approx(sent, rel=0.05)
 
 
 def test_epochs_are_those_of_the_reference_point_up_to_an_evaluation() -> None:

@@ -37,7 +37,10 @@ def test_every_number_has_a_source(name: str) -> None:
     assert profile.name == name
     assert all(source for _, source in profile.sources)
     assert all(one.source for one in profile.compute)
-    optional = (profile.nvls_bandwidth, profile.storage_bandwidth, profile.decode_rate)
+    optional = (
+        profile.memory_bandwidth, profile.nvls_bandwidth, profile.storage_bandwidth,
+        profile.decode_rate,
+    )  # fmt: skip
     assert len(profile.sources) == 2 + 2 + sum(map(bool, optional))
 
 

@@ -33,6 +33,7 @@ ENTRY = """\
         divisions=(OPEN,),
         fields=(*_DECAY_FIELDS, "momentum"),
         tensors=("mean",),
+        moved=20,
         logged={
             keys.OPT_BASE_LEARNING_RATE: "base_learning_rate",
             keys.OPT_WEIGHT_DECAY: "weight_decay",

@@ -22,6 +22,7 @@ def config(**changes):
         "lars_eta": 0.002,
         "lars_epsilon": 0.0,
         "lars_clip": False,
+        "gradient_density": 1.0,
         "exclude_bias_and_bn": True,
     }
     return SimpleNamespace(**values | changes)

@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LATER = {
     "decoder", "decoded_cache", "checkpoints", "gradient_dtype", "tuning", "hybrid_large",
     "adam_beta1", "adam_beta2", "adam_epsilon", "phases", "largest_batch",
-    "learning_rate_points", "crop_area", "eval_rectangles", "recompute", "deterministic",
+    "learning_rate_points", "crop_area", "eval_rectangles", "recompute",
+    "gradient_density", "density_warmup_epochs", "gradient_clip", "deterministic",
 }  # fmt: skip
 
 

@@ -76,6 +76,11 @@ for setting in ("optimizer=lamb", "division=open", "base_learning_rate=0.01"):
 PHASES = [*FOUR_EPOCHS, "--precision", "fp32", "--set", "division=open"]
 PHASES += ["--set", 'phases=["1:global_batch_size=96,image_size=12,eval_resize=14"]']
 
+COMPRESSED = [*FOUR_EPOCHS, "--precision", "fp32"]
+for setting in ("optimizer=sgd", "division=open", "base_learning_rate=0.1"):
+    COMPRESSED += ["--set", setting]
+COMPRESSED += ["--set", "gradient_density=0.01", "--set", "density_warmup_epochs=2"]
+
 
 @pytest.mark.parametrize(
     ("options", "victim", "staged_shards"),
@@ -85,8 +90,9 @@ PHASES += ["--set", 'phases=["1:global_batch_size=96,image_size=12,eval_resize=1
         pytest.param(BF16, "worker", False, marks=pytest.mark.slow),
         pytest.param(LAMB, "worker", False, marks=pytest.mark.slow),
         pytest.param(PHASES, "worker", False, marks=pytest.mark.slow),
+        pytest.param(COMPRESSED, "worker", False, marks=pytest.mark.slow),
     ],
-    ids=["worker", "agent, with staged shards", "bf16", "lamb", "phases"],
+    ids=["worker", "agent, with staged shards", "bf16", "lamb", "phases", "compressed"],
 )
 def test_what_was_killed_changes_the_time_and_nothing_else(
     tmp_path: Path,

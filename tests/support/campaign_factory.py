@@ -24,6 +24,7 @@ from fourmin.ledger.known import KnownCampaign
 from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
 from fourmin.recipe.configuration import Configuration
+from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.results.chips import chips_of
@@ -335,15 +336,10 @@ def _hyperparameters(config: Configuration, dataset: Mapping[str, Any]) -> dict[
         keys.GLOBAL_BATCH_SIZE: config.global_batch_size,
         keys.GRADIENT_ACCUMULATION_STEPS: config.gradient_accumulation_steps,
         keys.MODEL_BN_SPAN: config.bn_span * config.local_batch_size,
-        keys.OPT_NAME: "lars",
-        keys.LARS_OPT_BASE_LEARNING_RATE: config.base_learning_rate,
-        keys.LARS_OPT_END_LEARNING_RATE: config.end_learning_rate,
-        keys.LARS_OPT_LEARNING_RATE_DECAY_POLY_POWER: config.decay_poly_power,
-        keys.LARS_OPT_LEARNING_RATE_DECAY_STEPS: round(config.decay_epochs * steps) - warmup + 1,
-        keys.LARS_EPSILON: config.lars_epsilon,
-        keys.LARS_OPT_LEARNING_RATE_WARMUP_EPOCHS: config.warmup_epochs,
-        keys.LARS_OPT_MOMENTUM: config.momentum,
-        keys.LARS_OPT_WEIGHT_DECAY: config.weight_decay,
+        keys.OPT_NAME: config.optimizer,
+        **OPTIMIZERS[config.optimizer].values(
+            config, round(config.decay_epochs * steps) - warmup + 1
+        ),
     }
 
 
@@ -416,7 +412,9 @@ def _go_to_the_end(
             "algorithms": ["native"],
             "bucket_bytes": [312176],
             "buckets": 1,
-            "bytes": steps * 312176 if campaign.configuration.workers > 1 else 0,
+            "bytes": round(campaign.configuration.gradient_density * steps * 312176)
+            if campaign.configuration.workers > 1
+            else 0,
             "exposed_ms_median": 2 + chance.random(),
             "exposed_ms_p95": 5 + chance.random(),
             "skew_ms_median": 1.0,

@@ -9,6 +9,7 @@ from torch.nn import Parameter
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.topology import Topology
 from fourmin.training.comm.base import build_all_reduce
+from fourmin.training.comm.compression import Settings
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.process_group import WorkerPlace
 from fourmin.training.precision import DTYPES
@@ -41,4 +42,7 @@ def build_reducer(
         config.fusion_threshold,
         overlap=overlap,
         bucket_dtype=DTYPES[config.gradient_dtype],
+        compress=Settings(config.momentum, config.nesterov, config.gradient_clip)
+        if config.gradient_density < 1
+        else None,
     )

@@ -19,6 +19,7 @@ from fourmin.base.errors import FourminError
 from fourmin.recipe.buckets import partition
 from fourmin.training.comm.base import AllReduce, BySize, CommunicationError
 from fourmin.training.comm.bucket import Bucket, Slot, check_parameters, make_bucket
+from fourmin.training.comm.compression import Compression, Settings
 from fourmin.training.comm.lanes import ExposedTime, Lane, StreamLane, ThreadLane
 
 _NAMES_SHOWN = 10
@@ -29,7 +30,8 @@ class ReductionCounters:
     """What has been reduced so far.
 
     ``steps`` counts calls of ``finish``, ``collectives`` all-reduces of buckets, ``bytes`` the
-    bytes of the tensors given to the all-reduce on this rank (both 0 with one rank).
+    bytes of the tensors given to collectives on this rank (both 0 with one rank), ``compressed``
+    whether those are fewer than the buckets have.
     ``bucket_bytes`` and ``bucket_algorithms`` give size and algorithm of each bucket, in the
     order of launch.
     """
@@ -39,6 +41,7 @@ class ReductionCounters:
     bytes: int
     bucket_bytes: tuple[int, ...]
     bucket_algorithms: tuple[str, ...]
+    compressed: bool = False
 
 
 def mean(
@@ -112,6 +115,7 @@ class GradientReducer:
         threshold_bytes: int,
         overlap: bool = True,
         bucket_dtype: torch.dtype | None = None,
+        compress: Settings | None = None,
     ) -> None:
         """Lay out the buckets and hook the parameters.
 
@@ -119,7 +123,8 @@ class GradientReducer:
         left out. ``threshold_bytes`` counts FP32 gradients; 0 gives each tensor a bucket of its
         own. With ``overlap`` a bucket is launched as soon as it and those before it are
         complete, otherwise all are launched by ``finish``. ``bucket_dtype`` float16 or bfloat16
-        sends half-precision copies (see ``mean``); None sends FP32.
+        sends half-precision copies (see ``mean``); None sends FP32. With ``compress`` each rank
+        sends a part of its gradients, and the mean is that of what was sent.
 
         Raises ValueError for parameters that cannot be packed: not FP32, on several devices,
         listed twice, or with overlapping or gappy memory.
@@ -137,6 +142,9 @@ class GradientReducer:
             for part in partition(sizes, threshold_bytes)
         )
         self._all_reduce = all_reduce
+        self.compression = (
+            Compression(self._buckets, all_reduce, world_size, compress) if compress else None
+        )
         self._world_size = world_size
         self._overlap = overlap
         self._factor = last_factor(world_size, halves=wire_dtype is not None)
@@ -172,9 +180,10 @@ class GradientReducer:
         return ReductionCounters(
             steps=self._steps,
             collectives=reduced * len(sizes),
-            bytes=reduced * sum(sizes),
+            bytes=self.compression.bytes if self.compression else reduced * sum(sizes),
             bucket_bytes=sizes,
             bucket_algorithms=tuple(self._algorithm(size).name for size in sizes),
+            compressed=self.compression is not None,
         )
 
     def clear(self) -> None:
@@ -283,6 +292,9 @@ class GradientReducer:
         bucket = self._buckets[index]
         try:
             with torch.no_grad():
+                if self.compression:
+                    self.compression.exchange(index)
+                    return
                 mean(
                     bucket.flat,
                     self._all_reduce,
