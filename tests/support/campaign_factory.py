@@ -501,7 +501,7 @@ def _train(
             },
             epoch_num=epoch,
         )
-        _state(log, campaign, slot, epoch, [guessing + chance.random() / 100])
+        _state(log, campaign, slot, epoch, [guessing + epoch / 1000])
         last = left == 0
         if last or benchmark.evaluates_after(epoch, config.eval_offset):
             reaches = epoch >= goal and slot.run not in story.not_converged
