@@ -226,6 +226,7 @@ class _SlotRun:
             control_socket=scratch / "control",
             scratch=scratch,
             stage=placement.stage and placement.stage.resolve(),
+            keep_states=placement.keep_states and placement.keep_states.resolve(),
             imports_seconds=placement.timeouts.imports,
             profile=placement.profile,
         )

@@ -76,6 +76,7 @@ def inner_options(wanted: Wanted, placement: Placement, root: Path) -> tuple[str
         "--max-restarts": placement.max_restarts,
         "--data-dir": placement.data_dir,
         "--stage": placement.stage,
+        "--keep-states": placement.keep_states,
         "--profile": placement.profile,
     }
     flags = placement.timeouts.options()

@@ -32,6 +32,8 @@ class Placement:
     trial: bool = False
     """Whether each node of several is tried alone first."""
     exclude_slow: bool = False
+    keep_states: Path | None = None
+    """A folder in which the state after each epoch is kept, for an audit."""
     profile: int | None = None
     """Of how many steps each run leaves a trace (practice only)."""
 

@@ -16,6 +16,7 @@ from fourmin.base.files import require_writable
 from fourmin.base.processes import Scratch
 from fourmin.campaign.existing import against_going_on, registered_beacon
 from fourmin.campaign.jobs import Submission, inner_options
+from fourmin.campaign.keeping import against_keeping, describe_keeping
 from fourmin.campaign.naming import NOBODY, names, require_folder_names
 from fourmin.campaign.placement import Placement
 from fourmin.campaign.request import Existing, New, Request, Wanted
@@ -78,6 +79,8 @@ class Prepared:
 
     def warnings(self) -> Iterator[str]:
         """What is not refused, but better known before a campaign begins."""
+        if self.placement.keep_states is not None:
+            yield describe_keeping(self.placement.keep_states, self.configuration, self.runs)
         if isinstance(self.wanted, Existing):
             return
         request, configuration = self.wanted.request, self.configuration
@@ -182,6 +185,9 @@ def prepare(
         )
     if placement.stage is not None and place.here:
         refused += _against_staging(placement.stage, wanted, data)
+    if placement.keep_states is not None:
+        kept = placement.keep_states
+        refused += against_keeping(kept, configuration, runs, here=place.here)
     submission = None
     if submitter is not None:
         submission = Submission(

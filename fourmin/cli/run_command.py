@@ -58,6 +58,12 @@ def run(
             metavar="DIR", help="Each run first copies the images to DIR on its node, on the clock."
         ),
     ] = None,
+    keep_states: Annotated[
+        Path | None,
+        options.places(
+            metavar="DIR", help="Keep the state after each epoch of a deterministic run there."
+        ),
+    ] = None,
     launcher: Annotated[
         str,
         options.one_of(
@@ -216,6 +222,7 @@ def run(
     placement = Placement(
         data_dir=data_dir,
         stage=stage,
+        keep_states=keep_states,
         launcher=launcher,
         site=load_site(site),
         site_file=site,

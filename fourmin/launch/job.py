@@ -55,6 +55,8 @@ class Job:
     """How long the workers may take to import what they need and to join each other."""
     replay: bool = False
     """Whether only the first `max_steps` steps count: no evaluation, one epoch at most."""
+    keep_states: Path | None = None
+    """A folder in which the state after each epoch is kept."""
     profile: int | None = None
     """Of how many steps rank 0 leaves a trace beside the log (practice only)."""
 
@@ -88,7 +90,8 @@ class Job:
         fields["configuration"] = Configuration.from_json(fields["configuration"])
         for name in _PATHS:
             fields[name] = Path(fields[name])
-        fields["stage"] = None if fields["stage"] is None else Path(fields["stage"])
+        for name in ("stage", "keep_states"):
+            fields[name] = None if fields[name] is None else Path(fields[name])
         return cls(**fields)
 
     def on_this_node(self, scratch: Path) -> Job:
@@ -98,6 +101,11 @@ class Job:
 
 def checkpoint_name(epoch: int) -> str:
     return f"epoch-{epoch}"
+
+
+def state_file(folder: Path, campaign: str, run: int, epoch: int) -> Path:
+    """Where the state of a run after an epoch is kept below `folder`."""
+    return folder / campaign / f"run-{run}" / f"epoch-{epoch}.state"
 
 
 def complete_checkpoints(folder: Path) -> list[int]:

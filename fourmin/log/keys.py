@@ -169,6 +169,13 @@ DATA_ORDER_DIGEST = "data_order_digest"
 """SHA-256 of the order in which images were consumed; metadata `samples_count` of them."""
 WEIGHTS_DIGEST = "weights_digest"
 """SHA-256 of the weights that an evaluation is of."""
+NUMERICS = "numerics"
+"""Of a deterministic run: torch's instruction set of this processor, and the variables that fix the
+order of sums. Devices and versions are in `system`."""
+STATE = "state"
+"""Of a deterministic run: SHA-256 of all that training is after the epoch in the metadata
+(docs/security.md), and the losses of that epoch's first steps, for replays. That of epoch 0 anyone
+can compute from the seed."""
 STEP_LOSS = "step_loss"
 """The losses of the first steps, means over all workers; null where one is not finite. The first
 is the loss of the initial weights."""
@@ -196,6 +203,8 @@ FOURMIN_KEYS = (
     INITIAL_WEIGHTS_DIGEST,
     DATA_ORDER_DIGEST,
     WEIGHTS_DIGEST,
+    NUMERICS,
+    STATE,
     STEP_LOSS,
     COMMUNICATION,
     CLOCKS,

@@ -24,6 +24,7 @@ _TRAINING = frozenset(
         keys.TRACKED_STATS,
         keys.STEP_LOSS,
         keys.WEIGHTS_DIGEST,
+        keys.STATE,
         keys.CHECKPOINT,
     )
 )

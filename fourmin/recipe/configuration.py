@@ -248,6 +248,13 @@ class Configuration:
     step: Annotated[
         str, Field("PyTorch's training step, or fused kernels on a GPU.", choices=("eager", "fast"))
     ] = AUTO
+    deterministic: Annotated[
+        bool,
+        Field(
+            "Whether the same devices give the same bits again, for an audit to replay.",
+            later=True,
+        ),
+    ] = False
     max_steps: Annotated[
         int | None, Field("Stop after so many; only for practice.", unit="steps", minimum=1)
     ] = None

@@ -126,6 +126,44 @@ def _learning_rate(config: Configuration, steps: int, step: int) -> float:
     return base
 
 
+@rule("LOG010", "states-of-epochs", ERROR, RUN)
+def states_of_epochs(
+    run: RunView, timeline: Timeline, configuration: Configuration
+) -> Iterator[Problem]:
+    """A deterministic run tells the hash of its state before it starts and after each epoch.
+
+    What it checks
+        Where the configuration says `deterministic`, the log has a record `state` for epoch 0 and
+        for each epoch that counts, in order, each with a SHA-256 that no other epoch has and with
+        the losses of its first steps. A run that was cut off may lack the last one.
+    Why it is bad
+        An auditor chooses epochs, and trains them again from one of these states to the next. What
+        has no hash cannot be chosen, and two epochs with one state trained nothing.
+    Example
+        12 epochs, and no state after epoch 7.
+    How to put it right
+        Restore events.log from where the run was made.
+    """
+    if not configuration.deterministic:
+        return
+    done = len(timeline.all(keys.TRACKED_STATS))
+    told, seen = [], set()
+    for record in timeline.all(keys.STATE):
+        value, epoch = mapping(record.value), record.metadata.get(keys.EPOCH_NUM)
+        digest, losses = value.get("sha256"), value.get("step_loss")
+        told.append(epoch)
+        if not (isinstance(digest, str) and _SHA256.match(digest)):
+            yield Problem(run.log_path, f"the state is {short(digest)}", record.line)
+        elif digest in seen:
+            yield Problem(run.log_path, "a state that another epoch has", record.line)
+        elif not isinstance(losses, list) or bool(losses) != bool(epoch):
+            yield Problem(run.log_path, f"the losses are {short(losses)}", record.line)
+        seen.add(digest if isinstance(digest, str) else None)
+    least = done if run.whole else done - 1
+    if told != list(range(len(told))) or not least <= len(told) - 1 <= done:
+        yield Problem(run.log_path, f"states of the epochs {short(told)}, of {done}")
+
+
 @rule("CNV005", "learning-curve", ERROR, RUN)
 def learning_curve(run: RunView, timeline: Timeline, first_loss: Record) -> Iterator[Problem]:
     """A run begins by guessing, and its losses are those of a training.

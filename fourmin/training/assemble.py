@@ -24,6 +24,7 @@ from fourmin.training.energy import RunEnergy
 from fourmin.training.evaluate import count, synthetic_batch
 from fourmin.training.fast.choose import Step, build_step, refuse_another_step
 from fourmin.training.heartbeat import Heartbeat
+from fourmin.training.kept_state import States
 from fourmin.training.models import build_model
 from fourmin.training.models.batchnorm import apply_bn_span
 from fourmin.training.models.init import initialize
@@ -53,6 +54,8 @@ class Assembly:
     step: Step
     energy: RunEnergy
     checkpoints: Checkpoints
+    states: States | None
+    """Of a deterministic run."""
     order: OrderDigest
 
 
@@ -105,6 +108,7 @@ def assemble(
         step=step,
         energy=energy,
         checkpoints=Checkpoints(job.checkpoints, place, log, writes=writes),
+        states=States(job, place, log) if config.deterministic else None,
         order=OrderDigest(),
     )
 

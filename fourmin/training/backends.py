@@ -6,6 +6,7 @@ import ctypes
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,12 +16,39 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
-def set_backends(threads: int) -> None:
-    """Compute in `threads` threads; convolutions are chosen by measurement."""
+_ONE_ORDER = {
+    # A cuBLAS that shares a workspace among streams adds in another order from time to time.
+    "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+    # Rings add in the order of ranks; what switches and network cards add, they add as it comes.
+    "NCCL_ALGO": "Ring",
+    "NCCL_NVLS_ENABLE": "0",
+    "NCCL_COLLNET_ENABLE": "0",
+}
+"""Read by CUDA's libraries when they are first used."""
+
+
+def set_backends(threads: int, deterministic: bool = False) -> None:
+    """Compute in `threads` threads; convolutions are chosen by measurement.
+
+    With `deterministic` by cuDNN's own rules, which choose the same again, and every sum has an
+    order; to be called before the first use of a GPU. torch raises RuntimeError where it has no
+    such kernel.
+    """
     torch.set_num_threads(threads)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = not deterministic
+    torch.backends.cudnn.deterministic = deterministic
+    torch.use_deterministic_algorithms(deterministic)
+    if deterministic:
+        os.environ.update(_ONE_ORDER)
+        # It would fill all memory that nobody reads before it is written.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     # torch lets cuDNN round FP32 convolutions to TF32 by itself; fp32 here means FP32.
     torch.backends.cudnn.allow_tf32 = False
+
+
+def numerics() -> dict[str, Any]:
+    """What decides bits beside devices and versions, for the log of a deterministic run."""
+    return {"cpu_capability": torch.backends.cpu.get_cpu_capability(), "variables": _ONE_ORDER}
 
 
 def keep_freed_memory(device: str, processes: int) -> bool:

@@ -122,6 +122,12 @@ class Epochs:
             epoch_num=epoch,
         )
         self._check_finite(epoch, means)
+        if evaluated or run.states is not None:
+            average_bn_statistics(run.model)
+        if run.states is not None:
+            run.states.settle()
+            first = _finite(means[: keys.LOGGED_STEPS])
+            run.states.take(epoch, first, run.model, run.optimizer, run.step)
 
     def _digest_order(self, consumed: Iterable[Tensor]) -> None:
         """Add what all ranks really consumed in this epoch to the digest of the data order."""
@@ -150,7 +156,6 @@ class Epochs:
 
     def _evaluate(self, epoch: int) -> float:
         run = self._run
-        average_bn_statistics(run.model)
         run.log.start(keys.EVAL_START, None, epoch_num=epoch)
         weights = [parameter.detach().cpu() for parameter in run.model.parameters()]
         # Hashed beside the evaluation, which would wait a tenth of a second for ResNet-50's.
@@ -170,6 +175,8 @@ class Epochs:
             correct_count=correct,
         )
         run.log.end(keys.EVAL_STOP, None, epoch_num=epoch)
+        if run.states is not None:
+            run.states.settle()
         return accuracy
 
     def _state(self) -> State:

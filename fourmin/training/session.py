@@ -21,7 +21,7 @@ from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.ruleset import load_ruleset
 from fourmin.system.boot import boot_digest
 from fourmin.training.assemble import Assembly, assemble
-from fourmin.training.backends import set_backends
+from fourmin.training.backends import numerics, set_backends
 from fourmin.training.comm import process_group
 from fourmin.training.comm.agreement import (
     assert_known_sum,
@@ -53,7 +53,7 @@ def take_part(job: Job, control: ControlClient) -> None:
     Raises FourminError for what cannot go on; every other exception is a fault.
     """
     config = job.configuration
-    set_backends(config.threads)
+    set_backends(config.threads, config.deterministic)
     place = process_group.init_process_group(config.device, job.imports_seconds)
     try:
         set_timeout(config.collective_timeout_seconds)
@@ -141,6 +141,10 @@ def _start(run: Assembly, control: ControlClient) -> int:
     digest = weights_digest(run.model)
     assert_same_on_all_ranks("the initial weights", digest)
     run.log.point(keys.INITIAL_WEIGHTS_DIGEST, digest, namespace=OWN)
+    if run.states is not None:
+        run.log.point(keys.NUMERICS, numerics(), namespace=OWN)
+        run.states.take(0, (), run.model, run.optimizer, run.step)
+        run.states.settle()
     barrier(run.place)
     if run.place.rank == 0:
         control.ask_to_start()
@@ -173,6 +177,8 @@ def _load_checkpoint(run: Assembly, epoch: int) -> None:
         run.order.go_on(job.seed, samples, job.configuration.global_batch_size, parts)
     like = pack(run.model, run.optimizer, run.step, run.order)
     unpack(shared(saved, like, run.place), run.model, run.optimizer, run.step)
+    if run.states is not None:
+        run.states.take_again(epoch, run.model, run.optimizer, run.step)
     digest = tensor_digest(run.model.parameters())
     assert_same_on_all_ranks("the weights of the checkpoint", digest)
 
@@ -195,3 +201,5 @@ def _close(run: Assembly, epochs: Epochs, reached: bool, started_ns: int) -> Non
     run.energy.log(log, joules)
     log.sync()
     run.checkpoints.close()
+    if run.states is not None:
+        run.states.close()

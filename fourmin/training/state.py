@@ -7,6 +7,7 @@ follows from the seed: the order of the data and, since each epoch seeds anew, e
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,7 @@ State = dict[str, Tensor]
 """Tensors by name."""
 
 LAYOUT, PROGRESS, ORDER = "layout", "progress", "order"
-_COUNTERS = ("performed", "loss_scale", "good_steps", "skipped_steps")
+COUNTERS = ("performed", "loss_scale", "good_steps", "skipped_steps")
 
 
 def pack(model: nn.Module, optimizer: Optimizer, step: Step, order: OrderDigest) -> State:
@@ -30,7 +31,7 @@ def pack(model: nn.Module, optimizer: Optimizer, step: Step, order: OrderDigest)
     counters = step.state_dict()
     return {
         **flatten(training_state(model, optimizer)),
-        PROGRESS: torch.tensor([counters[name] for name in _COUNTERS], dtype=torch.float64),
+        PROGRESS: torch.tensor([counters[name] for name in COUNTERS], dtype=torch.float64),
         ORDER: torch.tensor([list(part) for part in order.parts], dtype=torch.uint8),
     }
 
@@ -41,7 +42,7 @@ def unpack(state: State, model: nn.Module, optimizer: Optimizer, step: Step) -> 
     Raises FourminError when it was another model or optimizer.
     """
     unflatten(state, training_state(model, optimizer))
-    step.load_state_dict(dict(zip(_COUNTERS, state[PROGRESS].tolist(), strict=True)))
+    step.load_state_dict(dict(zip(COUNTERS, state[PROGRESS].tolist(), strict=True)))
 
 
 def shared(state: State | None, like: State, place: WorkerPlace) -> State:
@@ -74,13 +75,16 @@ def flatten(tensors: State) -> State:
     """A copy of `tensors` on the CPU, one flat tensor for each kind of memory and type, and a
     digest of the layout.
     """
-    flat = {}
-    for kind, members in _by_kind(tensors).items():
-        joined = torch.cat([tensor.reshape(-1) for tensor in members])
-        if joined.device.type == "cuda":
-            joined = torch.empty_like(joined, device="cpu", pin_memory=True).copy_(joined)
-        flat[kind] = joined
+    flat = {kind: joined(members) for kind, members in _by_kind(tensors).items()}
     return {**flat, LAYOUT: _layout(tensors)}
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """A copy on the CPU of tensors of one type and device, each row-major, as one flat tensor."""
+    flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+    if flat.device.type == "cuda":
+        return torch.empty_like(flat, device="cpu", pin_memory=True).copy_(flat)
+    return flat
 
 
 @torch.no_grad()

@@ -214,6 +214,17 @@ def test_a_staging_folder_without_room_is_refused(tmp_path: Path, monkeypatch: A
     assert not stage.exists()
 
 
+def test_states_without_room_are_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1))
+    kept = tmp_path / "states"
+    request = Request(practice=True, settings=("deterministic=true",), results_dir=tmp_path)
+    placement = Placement(keep_states=kept)
+    assert refused(request, placement) == [f"there is no room for the states in {kept}"]
+    assert not kept.exists()
+
+
 def test_a_reader_of_a_dry_run_that_goes_away_is_no_failure(tmp_path: Path) -> None:
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m fourmin run --dry-run | head -1; "

@@ -86,3 +86,24 @@ def test_a_killed_worker_goes_on_from_its_checkpoint(step: str, tmp_path: Path) 
     assert result["status"] == "converged"
     (restart,) = result["restarts"]
     assert restart["epoch"] in (4, 6)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("step", ["eager", "fast"])
+def test_deterministic_runs_repeat_their_bits(step: str, workers: int, tmp_path: Path) -> None:
+    if torch.cuda.device_count() < workers:
+        pytest.skip(f"needs {workers} CUDA GPUs")
+    options = ["--set", f"step={step}", "--set", "deterministic=true", "--seed", "20181"]
+    told = []
+    for root in (tmp_path / "a", tmp_path / "b"):
+        process = fourmin(
+            "run", "--practice", "--runs", "1", "--json", *options, "--max-steps", "66",
+            "--procs-per-node", str(workers), "--results-dir", str(root), state=tmp_path,
+            timeout=280,
+        )  # fmt: skip
+        results_of(process, root)
+        log = next(root.glob("*/run-1/events.log")).read_text()
+        records = [json.loads(one.removeprefix(":::MLLOG ")) for one in log.splitlines()]
+        told.append([one["value"]["step_loss"] for one in records if one["key"] == "state"])
+        told[-1] += [one["value"] for one in records if one["key"] == "weights_digest"]
+    assert told[0] == told[1]

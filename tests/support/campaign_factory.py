@@ -366,6 +366,10 @@ def play_run(
     _begin(log, campaign, slot, attempt, story)
     clock.pass_ms(400 + chance.random() * 50)
     log.point(keys.INITIAL_WEIGHTS_DIGEST, _digest("weights", slot.seed), namespace=OWN)
+    if campaign.configuration.deterministic:
+        numerics = {"cpu_capability": "AVX2", "variables": {}}
+        log.point(keys.NUMERICS, numerics, namespace=OWN)
+    _state(log, campaign, slot, 0, [])
     campaign.start(slot, attempt)
     clock.pass_ms(1)
     log.end(keys.INIT_STOP, None)
@@ -494,6 +498,7 @@ def _train(
             },
             epoch_num=epoch,
         )
+        _state(log, campaign, slot, epoch, [guessing + epoch / 1000])
         last = left == 0
         if last or benchmark.evaluates_after(epoch, config.eval_offset):
             reaches = epoch >= goal and slot.run not in story.not_converged
@@ -522,6 +527,14 @@ def _train(
         keys.DATA_ORDER_DIGEST, _digest("order", slot.seed), namespace=OWN, samples_count=taken
     )
     return taken // batch
+
+
+def _state(
+    log: EventLogWriter, campaign: Campaign, slot: RunState, epoch: int, losses: list[float]
+) -> None:
+    if campaign.configuration.deterministic:
+        value = {"sha256": _digest(f"state {epoch}", slot.seed), "step_loss": losses}
+        log.point(keys.STATE, value, namespace=OWN, epoch_num=epoch)
 
 
 def _digest(what: str, seed: int) -> str:

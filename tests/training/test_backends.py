@@ -75,3 +75,31 @@ def test_a_container_s_limit_counts(
     assert backends._memory_limit() == 8 << 30
     limit.write_text(text)
     assert backends._memory_limit() == expected
+
+
+BACKENDS = """
+import os, torch
+from fourmin.training.backends import set_backends
+set_backends(1, DETERMINISTIC)
+cudnn = torch.backends.cudnn
+print(torch.are_deterministic_algorithms_enabled(), cudnn.benchmark, cudnn.deterministic,
+      torch.utils.deterministic.fill_uninitialized_memory and DETERMINISTIC,
+      os.environ.get("CUBLAS_WORKSPACE_CONFIG"), os.environ.get("NCCL_ALGO"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("deterministic", "told"),
+    [
+        (False, "False True False False None None"),
+        (True, "True False True False :4096:8 Ring"),
+    ],
+)
+def test_what_is_set_for_deterministic_runs(deterministic: bool, told: str) -> None:
+    own = ("CUBLAS_", "NCCL_")
+    done = subprocess.run(
+        [sys.executable, "-c", BACKENDS.replace("DETERMINISTIC", str(deterministic))],
+        env={k: v for k, v in os.environ.items() if not k.startswith(own)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == told

@@ -92,7 +92,7 @@ def run_of(told: Told, monkeypatch: pytest.MonkeyPatch, rank: int = 0, **changes
         place=SimpleNamespace(rank=rank, world_size=1, device=torch.device("cpu")),
         heartbeat=SimpleNamespace(through=lambda batches, _: iter(batches)),
         precision=SimpleNamespace(name="fp32", skipped_steps=0, loss_scale=1.0),
-        model=torch.nn.Linear(1, 1), optimizer=None,
+        model=torch.nn.Linear(1, 1), optimizer=None, states=None,
         checkpoints=SimpleNamespace(
             save=lambda epoch, state: told.note(f"checkpoint {epoch}", state())
         ),
@@ -224,7 +224,7 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
             stop=lambda: told.note("and to here"), log=lambda *_: None,
         ),
         heartbeat=SimpleNamespace(rest=lambda: None, stop=lambda: told.note("the command hears")),
-        reducer=SimpleNamespace(counters=None),
+        reducer=SimpleNamespace(counters=None), states=None,
         checkpoints=SimpleNamespace(close=lambda: told.note("closed")),
     )  # fmt: skip
     told.sync = lambda: told.note("synced")  # type: ignore[attr-defined]
