@@ -97,6 +97,14 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
             "comparisons": [{"name": text}],
         },
     ),
+    "proof": (
+        "`fourmin audit --proof FILE --json`",
+        {
+            "outcome": {"audited", "close", "undecided", "differs"},
+            "same_kind": yes,
+            "comparisons": [{"name": text}],
+        },
+    ),
     "bench-step": ("`fourmin bench step --json`", {"hardware": text, "results": [{"peer": text}]}),
     "bench-data": ("`fourmin bench data --json`", {"hardware": text, "results": [{"stage": text}]}),
     "bench-allreduce": (

@@ -26,9 +26,12 @@ from fourmin.campaign.requirements import (
     require,
 )
 from fourmin.campaign.watch import Watch
+from fourmin.launch import Launcher
 from fourmin.launch.job import Job
 from fourmin.launch.local import LocalLauncher
 from fourmin.log import keys
+from fourmin.log.reader import read_log
+from fourmin.log.timeline import Timeline
 from fourmin.recipe.configuration import Configuration
 from fourmin.results.run_result import RunFacts
 from fourmin.rules.engine import load_campaign
@@ -132,57 +135,70 @@ class Replay:
         """Train it, and compare. Raises FourminError when the replay itself fails."""
         facts = self.facts
         claimed = Configuration.from_json(facts.configuration)
-        replayed = self._replayed(capture_system())
+        system = capture_system()
+        ours = train(facts, self.configuration, self.data, system, LocalLauncher())
+        replayed = RunFacts.of(ours)
         same_machine = _same_machine(facts, replayed)
         return Audit(
             run=int(facts.run),
             same_machine=same_machine,
             comparisons=(
-                _initial_weights(facts, replayed),
+                initial_weights(facts, replayed),
                 _data_order(facts, claimed),
-                _losses(
+                compare_losses(
                     facts.first_losses,
                     replayed.first_losses,
-                    (0.0, 0.0) if same_machine else _tolerances(claimed, self.configuration),
+                    (0.0, 0.0) if same_machine else tolerances(claimed, self.configuration),
                 ),
             ),
         )
 
-    def _replayed(self, system: Mapping[str, Any]) -> RunFacts:
-        """What the log of the replay says."""
-        facts = self.facts
-        with Scratch() as folder:
-            job = Job(
-                configuration=self.configuration,
-                ruleset=facts.ruleset,
-                run=facts.run,
-                attempt=1,
-                seed=facts.seed,
-                campaign=facts.campaign,
-                practice=True,
-                submitter="audit",
-                system_name="audit",
-                system=system,
-                system_digest=system_digest(system),
-                package_digest=package_digest(),
-                dataset=facts.dataset,
-                data_dir=self.data.folder.resolve(),
-                manifest=self.data.path.resolve(),
-                events_log=folder / "events.log",
-                checkpoints=folder / "checkpoints",
-                control_socket=folder / "control",
-                scratch=folder,
-                replay=True,
+
+def train(
+    facts: RunFacts,
+    configuration: Configuration,
+    data: Data,
+    system: Mapping[str, Any],
+    launcher: Launcher,
+    **what: Any,
+) -> Timeline:
+    """What the log of a replay says; `what` are further fields of its job.
+
+    Raises FourminError where it fails.
+    """
+    with Scratch() as folder:
+        job = Job(
+            configuration=configuration,
+            ruleset=facts.ruleset,
+            run=facts.run,
+            attempt=facts.attempt,
+            seed=facts.seed,
+            campaign=facts.campaign,
+            practice=True,
+            submitter="audit",
+            system_name="audit",
+            system=system,
+            system_digest=system_digest(system),
+            package_digest=package_digest(),
+            dataset=facts.dataset,
+            data_dir=data.folder.resolve(),
+            manifest=data.path.resolve(),
+            events_log=folder / "events.log",
+            checkpoints=folder / "checkpoints",
+            control_socket=folder / "control",
+            scratch=folder,
+            replay=True,
+            **what,
+        )
+        watch = Watch(job, lambda: None, lambda record: None)
+        failure = watch.until_the_end(launcher)
+        if failure is not None:
+            raise FourminError(
+                f"the replay failed: {failure.summary}",
+                failure.details,
+                exit_code=NOT_CONVERGED,
             )
-            watch = Watch(job, lambda: None, lambda record: None)
-            failure = watch.until_the_end(LocalLauncher())
-            if failure is not None:
-                raise FourminError(
-                    f"the replay failed: {failure.summary}",
-                    failure.details,
-                    exit_code=NOT_CONVERGED,
-                )
-            return RunFacts.read(job.events_log)
+        return Timeline.from_log(read_log(job.events_log))
 
 
 def prepare_audit(campaign: Path, run: int, data_dir: Path | None, steps: int | None) -> Replay:
@@ -220,7 +236,7 @@ def _same_machine(claimed: RunFacts, replayed: RunFacts) -> bool:
     return decisive(claimed) == decisive(replayed) and replayed.configuration["device"] == "cpu"
 
 
-def _initial_weights(claimed: RunFacts, replayed: RunFacts) -> Recomputed:
+def initial_weights(claimed: RunFacts, replayed: RunFacts) -> Recomputed:
     theirs, ours = claimed.initial_weights_digest, replayed.initial_weights_digest
     verdict = SAME if theirs == ours else DIFFERENT
     return Recomputed("initial weights", verdict, str(theirs), str(ours))
@@ -243,7 +259,7 @@ def _data_order(facts: RunFacts, claimed: Configuration) -> Recomputed:
     return Recomputed("data order", SAME if digest == expected else DIFFERENT, digest, expected)
 
 
-def _tolerances(claimed: Configuration, here: Configuration) -> tuple[float, float]:
+def tolerances(claimed: Configuration, here: Configuration) -> tuple[float, float]:
     """The largest relative difference of the first step's loss, and of those after it.
 
     The first depends on weights and images alone. Loss scaling may have skipped steps after it
@@ -256,7 +272,7 @@ def _tolerances(claimed: Configuration, here: Configuration) -> tuple[float, flo
     return TOLERANCE, LOOSE_TOLERANCE if may_skip else TOLERANCE
 
 
-def _losses(
+def compare_losses(
     theirs: list[float | None] | None,
     ours: list[float | None],
     tolerances: tuple[float, float],

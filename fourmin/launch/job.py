@@ -55,6 +55,12 @@ class Job:
     """How long the workers may take to import what they need and to join each other."""
     replay: bool = False
     """Whether only the first `max_steps` steps count: no evaluation, one epoch at most."""
+    segments: tuple[int, ...] = ()
+    """In a replay, epochs to train instead, each from its start; the last state is evaluated."""
+    segment_steps: int | None = None
+    """So many steps of each of them; the last state is then that in `starts`."""
+    starts: Path | None = None
+    """The folder of the states that they start from."""
     keep_states: Path | None = None
     """A folder in which the state after each epoch is kept."""
     profile: int | None = None
@@ -90,8 +96,9 @@ class Job:
         fields["configuration"] = Configuration.from_json(fields["configuration"])
         for name in _PATHS:
             fields[name] = Path(fields[name])
-        for name in ("stage", "keep_states"):
+        for name in ("stage", "starts", "keep_states"):
             fields[name] = None if fields[name] is None else Path(fields[name])
+        fields["segments"] = tuple(fields["segments"])
         return cls(**fields)
 
     def on_this_node(self, scratch: Path) -> Job:

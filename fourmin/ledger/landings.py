@@ -19,7 +19,7 @@ from pathlib import Path
 
 from fourmin.ledger.campaign import CAMPAIGN_FILE, LEDGER_FILE
 from fourmin.ledger.git import Person, Repository, Step, Write
-from fourmin.results.places import MAX_SIGNERS_BYTES, SIGNERS_FILE, SUBMISSIONS, Place
+from fourmin.results.places import AUDITS, MAX_SIGNERS_BYTES, SIGNERS_FILE, SUBMISSIONS, Place
 
 BEACON_FILE = "rules/beacon"
 _PLANS = f"**/{CAMPAIGN_FILE}"
@@ -93,7 +93,8 @@ class Landings:
         self._signers: dict[str, list[tuple[int, str]]] = {}
         self._keys: dict[str, bytes] = {}
         names = (CAMPAIGN_FILE, LEDGER_FILE, SIGNERS_FILE)
-        for step in repository.steps(BEACON_FILE, *(f"**/{name}" for name in names)):
+        below = (f"**/{name}" for name in names)
+        for step in repository.steps(BEACON_FILE, f"{AUDITS}/*/*.json", *below):
             number = len(self._steps)
             self._steps.append(step)
             if step.parents < 2 and _is_beacon(step.writes):
@@ -135,6 +136,18 @@ class Landings:
                 ledger = next((w.after for w in writes if w.path == f"{folder}/{LEDGER_FILE}"), "")
                 if landing.commit not in self.repository.ahead:
                     yield landing, ledger
+
+    def landed_ms(self, path: str, data: bytes) -> int | None:
+        """When these bytes came to `path`, as the commit says; None where they never did."""
+        landed = self._landed.get((path, self.blob(data)))
+        return None if landed is None else self._steps[landed].time_ms
+
+    def beacon_after(self, path: str, data: bytes) -> str | None:
+        """The first beacon after these bytes came to `path`; None where there is none yet."""
+        landed = self._landed.get((path, self.blob(data)))
+        later = (one for one in self.beacons if landed is not None and one > landed)
+        beacon = next(later, None)
+        return None if beacon is None else self._steps[beacon].commit
 
     def self_merged(self, landing: Landing) -> bool:
         """Whether who wrote a plan also merged it, as far as commits tell."""

@@ -10,6 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
+from fourmin.ledger.audits import (
+    AUDITORS_FILE,
+    AuditFile,
+    audits_of,
+    folder_of_audits,
+    load_auditors,
+)
 from fourmin.ledger.campaign import CAMPAIGN_FILE, LEDGER_FILE
 from fourmin.ledger.git import Repository, repository_around
 from fourmin.ledger.landings import CLAIMED, REGISTERED, SELF, Landing, Landings, Registration
@@ -38,10 +45,12 @@ class Registrations:
         self._others: dict[str, Landings] = {}
 
     def attach(self, campaigns: Iterable[CampaignView]) -> None:
-        """Give each campaign its `registration` and `signing`, and with a base its `landed`."""
+        """Give each campaign its `registration`, `signing` and `audits`, and with a base its
+        `landed`."""
         for campaign in campaigns:
             campaign.registration = self.of(campaign)
             campaign.signing = self._signing(campaign)
+            campaign.audits = self._audits(campaign)
             if self._base is not None and isinstance(known := self._landings(None), Landings):
                 campaign.landed = _landing(known, campaign)
 
@@ -87,6 +96,15 @@ class Registrations:
         if isinstance(known, Landings):
             return signing_of(campaign, known, strict=self._base is not None)
         return Signing(unproved=known.unproved if SIGNED.keys() & campaign.files.keys() else "")
+
+    def _audits(self, campaign: CampaignView) -> tuple[AuditFile, ...]:
+        """What auditors say of a campaign among submissions."""
+        if folder_of_audits(campaign) is None:
+            return ()
+        known, base = self._landings(_top(campaign)), self._base
+        landings = known if isinstance(known, Landings) else None
+        keys = base.read(f"rules/{AUDITORS_FILE}") or b"" if base else load_auditors()
+        return tuple(audits_of(campaign, keys, landings, strict=base is not None))
 
     def gone(
         self, paths: Sequence[Path], present: Collection[CampaignView]

@@ -116,22 +116,23 @@ def is_signature(data: bytes) -> bool:
     return _ARMOR.fullmatch(data) is not None
 
 
-def refusal(signers: bytes, submitter: str, said: bytes, signature: bytes | None) -> str:
-    """Why `signature` is none of `said` by one of the keys; empty where it is one.
+def refusal(signers: bytes | None, submitter: str, said: bytes, signature: bytes | None) -> str:
+    """Why `signature` is none of `said` by one of the keys (None: any key); empty where it is one.
 
     Raises FourminError where ssh-keygen is missing or cannot tell.
     """
     program = require_ssh_keygen()
     if signature is None or not is_signature(signature):
         return "missing" if signature is None else "no signature as ssh-keygen writes it"
-    keys, _ = read_signers(signers, submitter)
+    keys, _ = read_signers(signers or b"", submitter)
+    whose = ["verify", "-f", "keys", "-I", submitter]
     with Scratch() as scratch:
         (scratch / "keys").write_text("".join(f"{key}\n" for key in keys))
         (scratch / "signature").write_bytes(signature)
         try:
             done = subprocess.run(
-                [program, "-Y", "verify", "-f", "keys", "-I", submitter, "-n", _NAMESPACE,
-                 "-s", "signature"],
+                [program, "-Y", *(["check-novalidate"] if signers is None else whose),
+                 "-n", _NAMESPACE, "-s", "signature"],
                 input=said, capture_output=True, cwd=scratch, check=False,
                 env={"PATH": os.environ.get("PATH", os.defpath)}, timeout=_VERIFY_SECONDS,
             )  # fmt: skip

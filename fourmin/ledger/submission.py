@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from fourmin.ledger.audits import AuditFile
 from fourmin.ledger.view import CampaignView, Document
 from fourmin.results.folder import JsonFile, list_folder, read_bytes
 from fourmin.results.names import MAX_DROPPING_BYTES, is_dropping, wrong_folder_name
-from fourmin.results.places import LEVELS, SIGNERS_FILE, SYSTEM_FILE, Place, misfit
+from fourmin.results.places import AUDITS, LEVELS, SIGNERS_FILE, SYSTEM_FILE, Place, misfit
 from fourmin.ruleset import CURRENT
 
 
@@ -22,20 +23,30 @@ class PackageView:
 
     `misfits` are paths below it, each with why it does not belong there; `signers` the files of
     keys, each with its submitter (None where only a caller above could tell) and its bytes, or the
-    kind of fault for which it cannot be read.
+    kind of fault for which it cannot be read; `audits` those of auditors.
     """
 
     path: str
     misfits: tuple[tuple[str, str], ...]
     droppings: tuple[str, ...]
     signers: tuple[tuple[str, str | None, bytes | str], ...] = ()
+    audits: tuple[AuditFile, ...] = ()
 
     @classmethod
     def load(
-        cls, folder: Path, path: str, grammar: str, place: Place, campaigns: Collection[str]
+        cls,
+        folder: Path,
+        path: str,
+        grammar: str,
+        place: Place,
+        campaigns: Collection[str],
+        audits: Collection[AuditFile] = (),
     ) -> PackageView:
-        """Look at all names that lie in no campaign; `campaigns` are relative to the folder."""
+        """Look at all names that lie in no campaign; `campaigns` are relative to the folder.
+        `audits` are the files of auditors about campaigns beside it.
+        """
         level, signers = len(place), []
+        here = {one.name: one for one in audits if one.folder == os.path.abspath(folder)}
         contents = list_folder(folder, len(LEVELS) + 1 - level, campaigns)
         droppings, misfits = [], [(fault.path, fault.message) for fault in contents.faults]
         for name in contents.folders:
@@ -48,11 +59,17 @@ class PackageView:
             else:
                 why = misfit(grammar, depth, base, size)
                 misfits.append((name, why))
+                if grammar == AUDITS and depth and not why:
+                    lone = AuditFile(
+                        "", name, wrong="no campaign among the submissions has this plan"
+                    )
+                    here.setdefault(name, lone)
                 if base == SIGNERS_FILE and not why:
                     data = read_bytes(folder / name)
                     signers.append((name, (*place, *name.split("/"))[0], data))
         wrong = sorted((name, why) for name, why in misfits if why)
-        return cls(path, tuple(wrong), tuple(sorted(droppings)), tuple(signers))
+        said = tuple(here[name] for name in sorted(here))
+        return cls(path, tuple(wrong), tuple(sorted(droppings)), tuple(signers), said)
 
     def where(self, name: str) -> str:
         """The path of a file below, as findings name it."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fourmin.base.canonical import JSON, sha256_hex
 from fourmin.base.errors import FourminError
@@ -40,6 +40,9 @@ from fourmin.results.plan import Plan
 from fourmin.results.run_result import ABORTED, RunFacts
 from fourmin.results.schema import SchemaError, schema_errors
 from fourmin.ruleset import CURRENT, Benchmark, load_ruleset, versions
+
+if TYPE_CHECKING:
+    from fourmin.ledger.audits import AuditFile
 
 
 @dataclass(frozen=True)
@@ -206,6 +209,8 @@ class CampaignView:
     signing: Signing = NOT_SIGNED
     """What its signatures are worth, where that is looked at."""
     place: Place | None = None
+    audits: tuple[AuditFile, ...] = ()
+    """What auditors say of it, where that is looked at."""
 
     @classmethod
     def load(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fourmin.base.values import mapping
+from fourmin.ledger.audits import audit_words
 from fourmin.ledger.landings import SELF, Landing
 from fourmin.ledger.registered import GONE
 from fourmin.ledger.view import CampaignView
@@ -72,7 +73,11 @@ def campaign_result(campaign: CampaignView, verdict: Verdict, now_ms: int) -> Re
         practice=practice,
         verdict=verdict,
         registration=registration.word,
-        registered=(*registration.evidence, *(["signed"] if campaign.signing.proved else [])),
+        registered=(
+            *registration.evidence,
+            *(["signed"] if campaign.signing.proved else []),
+            *audit_words(campaign.audits, now_ms),
+        ),
         planned=_planned(plan, campaign, landed) if plan else None,
         nodes=configuration.get("nodes"),
         group=(

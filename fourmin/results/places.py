@@ -27,6 +27,7 @@ AUDITS = "audits"
 SYSTEM_FILE = "system.json"
 SIGNERS_FILE = "allowed_signers"
 MAX_SIGNERS_BYTES = 1 << 16
+MAX_AUDIT_BYTES = 1 << 18
 LEVELS = ("submitter", "system", "benchmark", "name")
 """What each folder from the root to a campaign is called after: fields of the plan."""
 
@@ -41,7 +42,7 @@ _ADMITTED: Mapping[str, Mapping[int, Mapping[str, int]]] = {
     },
     AUDITS: {
         0: {r"README\.md": 1 << 20, r"\.gitkeep": 0},
-        1: {r"[0-9a-f]{64}(\.challenge)?\.json": 1 << 18},
+        1: {r"[0-9a-f]{64}(\.challenge)?\.json": MAX_AUDIT_BYTES},
     },
 }
 """By folder and level: patterns of the files there, with the most bytes of each."""

@@ -224,7 +224,8 @@ def _check_target(target: tree.Target, views: Mapping[str, CampaignView]) -> lis
     if target.kind == tree.SUBMISSION:
         submission = SubmissionView.load(target.folder, target.path, place, below)
         return in_order(_apply(SUBMISSION, submission, target.path))
-    package = PackageView.load(target.folder, target.path, target.kind, place, below)
+    audits = [one for view in views.values() for one in view.audits]
+    package = PackageView.load(target.folder, target.path, target.kind, place, below, audits)
     return in_order(_apply(PACKAGE, package, target.path))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fourmin.rules import (
+    audits,
     campaigns,
     changes,
     clock,
@@ -31,7 +32,7 @@ from fourmin.rules.foreign.table import JUDGES
 from fourmin.rules.rule import GROUPS, Rule
 
 MODULES = (
-    campaigns, changes, clock, convergence, data, description, evaluation, eventlog, hidden,
+    audits, campaigns, changes, clock, convergence, data, description, evaluation, eventlog, hidden,
     hyperparameters, learning, ledger, package, plausibility, registration, restarts, runs, schema,
     seeds, signers, system,
 )  # fmt: skip

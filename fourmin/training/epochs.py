@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from itertools import islice
@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from fourmin.base.errors import NOT_CONVERGED, FourminError
+from fourmin.launch.job import state_file
 from fourmin.log import keys
 from fourmin.training.assemble import Assembly
 from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
 from fourmin.training.data.loader import READ_AHEAD, Loader
 from fourmin.training.evaluate import evaluate
+from fourmin.training.kept_state import identity, load_state
 from fourmin.training.models.batchnorm import average_bn_statistics
 from fourmin.training.ranks import gather, mean_over_ranks
 from fourmin.training.run_log import OWN
@@ -46,6 +48,8 @@ class Epochs:
         Raises FourminError when training diverges.
         """
         run, config = self._run, self._config
+        if run.job.segments:
+            return self._replay(run.job.segments)
         for epoch in range(run.job.restart_epoch + 1, config.max_epochs + 1):
             left = self._steps_left()
             last = left is not None and left <= run.schedule.steps_per_epoch
@@ -61,10 +65,33 @@ class Epochs:
                 run.checkpoints.save(epoch, self._state)
         return False
 
+    def _replay(self, segments: Sequence[int]) -> bool:
+        """Train each of these epochs, or its first steps, from the state before it, and evaluate
+        what the last one came to.
+        """
+        run, last = self._run, segments[-1]
+        whole = run.job.segment_steps is None
+        for epoch in segments:
+            if epoch > 1:
+                self._become(epoch - 1)
+            self.attempted = (epoch - 1) * run.schedule.steps_per_epoch
+            self._train_epoch(epoch, evaluated=whole and epoch == last)
+        if not whole:
+            self._become(last)
+        return self._evaluate(last) >= run.benchmark.quality_target
+
+    def _become(self, epoch: int) -> None:
+        """The kept state after an epoch."""
+        run = self._run
+        assert run.job.starts is not None
+        path = state_file(run.job.starts, run.job.campaign, run.job.run, epoch)
+        load_state(path, identity(run.job, epoch), run.model, run.optimizer, run.step)
+
     def _steps_left(self) -> int | None:
-        """Steps until `max_steps`, or None where nothing limits them."""
-        limit = self._config.max_steps
-        return None if limit is None else limit - self.attempted
+        """Steps until a limit, or None where there is none."""
+        limit, most = self._config.max_steps, self._run.job.segment_steps
+        left = [] if limit is None else [limit - self.attempted]
+        return min([*left, *([] if most is None else [most])], default=None)
 
     def close(self) -> None:
         """Throw away what was made ready for epochs that do not come."""

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from fourmin.campaign.audit import Audit, Recomputed
 from fourmin.campaign.events import CampaignClosed, CampaignOpened, Note
+from fourmin.campaign.replay import ProofAudit
 from fourmin.cli import display as displays
 from fourmin.cli.main import app
 from fourmin.cli.output import print_json
@@ -65,6 +66,13 @@ def test_every_line_of_a_campaign(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_an_audit(capsys: pytest.CaptureFixture[str]) -> None:
     print_json("audit", Audit(1, True, (Recomputed("order", "same", "a", "a"),)).to_json())
     require_kind(json.loads(capsys.readouterr().out), "audit")
+
+
+def test_an_audit_of_a_proof(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json("proof", ProofAudit(True, (Recomputed("state 0", "same", "a", "a"),)).to_json())
+    told = json.loads(capsys.readouterr().out)
+    require_kind(told, "proof")
+    assert told["outcome"] == "audited"
 
 
 def test_a_wrong_document_is_refused() -> None:

@@ -12,9 +12,9 @@ from fourmin.campaign.audit import (
     LOOSE_TOLERANCE,
     STEPS_ON_A_CPU,
     TOLERANCE,
-    _losses,
-    _tolerances,
+    compare_losses,
     replayable,
+    tolerances,
 )
 from fourmin.log.keys import LOGGED_STEPS
 from fourmin.recipe.configuration import Configuration
@@ -64,14 +64,14 @@ CLAIMED = [5.3, 5.2, 5.1]
         ([5.3, None, 5.1], (1e-3, 0.02), "different"),
     ],
 )
-def test_losses_are_held_to_their_tolerance(
+def testcompare_losses_are_held_to_their_tolerance(
     replayed: list[float | None], tolerances: tuple[float, float], verdict: str
 ) -> None:
-    assert _losses(CLAIMED, replayed, tolerances).verdict == verdict
+    assert compare_losses(CLAIMED, replayed, tolerances).verdict == verdict
 
 
-def test_a_run_that_never_logged_its_losses_is_not_compared() -> None:
-    assert _losses(None, CLAIMED, (0.0, 0.0)).verdict == "not compared"
+def test_a_run_that_never_logged_itscompare_losses_is_not_compared() -> None:
+    assert compare_losses(None, CLAIMED, (0.0, 0.0)).verdict == "not compared"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_run_that_never_logged_its_losses_is_not_compared() -> None:
 def test_the_tolerance_is_loose_only_where_the_replay_must_differ(
     claimed: Configuration, expected: tuple[float, float]
 ) -> None:
-    assert _tolerances(claimed, replayable(claimed, gpus=0, cores=2, steps=None)) == expected
+    assert tolerances(claimed, replayable(claimed, gpus=0, cores=2, steps=None)) == expected
 
 
 def test_the_models_with_dropout_are_named() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from images import make_tree
 from processes import fourmin, running
+from signing import make_key
 
 pytestmark = [
     pytest.mark.gpu,
@@ -107,3 +108,23 @@ def test_deterministic_runs_repeat_their_bits(step: str, workers: int, tmp_path:
         told.append([one["value"]["step_loss"] for one in records if one["key"] == "state"])
         told[-1] += [one["value"] for one in records if one["key"] == "weights_digest"]
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("step", ["eager", "fast"])
+def test_a_proof_is_replayed_on_the_same_kind_of_gpu(step: str, tmp_path: Path) -> None:
+    states, results, audits = tmp_path / "states", tmp_path / "r", tmp_path / "audits"
+    process = fourmin(
+        "run", "--practice", "--runs", "1", "--json", "--set", f"step={step}", "--max-steps", "66",
+        "--set", "deterministic=true", "--procs-per-node", "1", "--keep-states", str(states),
+        "--results-dir", str(results), state=tmp_path, timeout=280,
+    )  # fmt: skip
+    results_of(process, results)
+    (campaign,) = map(str, results.iterdir())
+    auditor = ["audit", campaign, "--auditor", "aud", "--audits", str(audits)]
+    asked = fourmin(*auditor, "--challenge", "--signing-key", str(make_key("aud")), state=tmp_path)
+    assert asked.returncode == 0, asked.stderr
+    (challenge,) = (audits / "aud").iterdir()
+    proof = ["--challenge", str(challenge), "--states", str(states), "-o", str(tmp_path / "p.tar")]
+    assert fourmin("prove", campaign, *proof, state=tmp_path).returncode == 0
+    done = fourmin(*auditor, "--proof", str(tmp_path / "p.tar"), "--json", state=tmp_path)
+    assert json.loads(done.stdout)["outcome"] == "audited", done.stdout

@@ -67,6 +67,7 @@ def apply(folder: Path, edits: Sequence[Mapping[str, Any]]) -> None:
 
 def _edit_file(path: Path, edit: Mapping[str, Any]) -> None:
     if "text" in edit:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(edit["text"])
     elif "append" in edit:
         with path.open("a") as file:

@@ -82,6 +82,7 @@ def run_of(told: Told, monkeypatch: pytest.MonkeyPatch, rank: int = 0, **changes
     configuration = replace(load_preset("digits"), **{**settings, **changes})
     job = SimpleNamespace(
         configuration=configuration, seed=SEED, restart_epoch=0, replay=False,
+        segments=(), segment_steps=None,
         dataset={"train_samples": SAMPLES, "eval_samples": 10},
     )  # fmt: skip
     benchmark = SimpleNamespace(quality_target=0.5, evaluates_after=lambda epoch, _: epoch % 2 == 0)
