@@ -155,11 +155,8 @@ def _replay_proof(
     path = audits / audit_name(auditor, view.digest, statement=False)
     asked = read_challenge(path, view)
     prepared = prepare_proof_audit(view, asked, data_dir, steps)
-    how = (
-        ""
-        if prepared.steps is None
-        else f", {prepared.steps} steps of each: other devices or versions"
-    )
+    few = f", {prepared.steps} steps of each: other devices or versions"
+    how = "" if prepared.steps is None else few
     count = sum(map(len, asked["segments"].values()))
     stderr().print(f"replaying {count} epochs of {len(asked['segments'])} runs{how}")
     with working("replaying"):
