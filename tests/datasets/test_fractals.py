@@ -276,6 +276,7 @@ import os, signal, sys
 from pathlib import Path
 from fourmin.datasets import generate
 generate.IMAGES_A_SHARD = 20
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background has none
 size = generate.Size(3, 20, 5)
 stop = lambda done, _: done >= 40 and os.kill(os.getpid(), int(sys.argv[2]))
 generate.generate_fractals(Path(sys.argv[1]), size, 1, stop)

@@ -34,7 +34,8 @@ def test_it_reads_the_fields_of_its_entry_and_keeps_the_state_of_its_entry(name:
     entry = OPTIMIZERS[name]
     whole = configured(optimizer=name)
     read = {field: getattr(whole, field) for field in entry.fields}
-    config: Any = SimpleNamespace(optimizer=name, **read)
+    # Whether gradients are compressed decides which SGD it is.
+    config: Any = SimpleNamespace(optimizer=name, gradient_density=1.0, **read)
     model = build_model("resnet8", num_classes=10, bn_momentum=0.1, bn_epsilon=1e-5)
     optimizer = build_optimizer(model, config)
     for step in range(3):

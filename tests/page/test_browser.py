@@ -318,7 +318,9 @@ def test_a_column_sorts_by_mouse_and_by_key_and_the_chart_follows(browser: Any, 
         button = table.get_by_role("button", name="chips", exact=True)
         button.click()
         # A loaded machine's tab may handle the click after it was told to have been made.
-        table.locator("th[aria-sort=ascending]").wait_for()
+        table.locator(
+            "th[aria-sort=ascending]", has=visit.tab.get_by_role("button", name="chips", exact=True)
+        ).wait_for()
         levels = visit.levels(selector)
         up = by_level(levels, visit.column("chips", selector))
         assert up == [sorted(level) for level in up]
@@ -331,7 +333,10 @@ def test_a_column_sorts_by_mouse_and_by_key_and_the_chart_follows(browser: Any, 
         assert first in visit.labels(f"{selector} {TIMES} .canvas")[0]
         button.focus()
         visit.tab.keyboard.press("Enter")
-        table.locator("th[aria-sort=descending]").wait_for()
+        table.locator(
+            "th[aria-sort=descending]",
+            has=visit.tab.get_by_role("button", name="chips", exact=True),
+        ).wait_for()
         down = visit.column("chips", selector)
         assert head.get_attribute("aria-sort") == "descending"
         assert sorted(before) == sorted(down)

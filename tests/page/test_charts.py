@@ -404,8 +404,13 @@ def test_the_chart_in_the_documentation_is_of_the_submissions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(REPOSITORY)
-    drawn = files.svg(collect([Path("submissions")]), "time")
-    assert drawn == Path("docs/time-to-train.svg").read_bytes(), "run `make docs`"
+    drawn = files.svg(collect([Path("submissions")]), "time").decode()
+    kept = Path("docs/time-to-train.svg").read_text()
+    number = re.compile(r"-?\d+(?:\.\d+)?")
+    assert number.sub("#", drawn) == number.sub("#", kept), "run `make docs`"
+    # Words are measured in a machine's own Liberation Sans, whose versions differ by a pixel.
+    pairs = zip(number.findall(drawn), number.findall(kept), strict=True)
+    assert all(abs(float(a) - float(b)) <= 2 for a, b in pairs), "run `make docs`"
     assert "docs/time-to-train.svg" in Path("README.md").read_text()
 
 
