@@ -19,7 +19,7 @@ from torch import nn
 from fourmin.base.errors import FourminError, unknown
 from fourmin.bench import peers as plain
 from fourmin.bench.peers import PLAIN, Plain
-from fourmin.bench.timing import best, times
+from fourmin.bench.timing import median_time, times
 from fourmin.bench.updates import UpdateResult, measure_update
 from fourmin.estimate.compute import RECOMPUTE
 from fourmin.estimate.measured import STEP_SCHEMA
@@ -270,7 +270,7 @@ def _measure(options: StepOptions, config: Configuration, say: Callable[[str], N
             if report.update_seconds is None and peer == "fast":
                 with ready_step("fast", config, options.classes, 64) as (step, note):
                     if not note:
-                        report.update_seconds = best(step.update_parameters, device)
+                        report.update_seconds = median_time(step.update_parameters, device)
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
@@ -292,10 +292,10 @@ def _ceilings(device: torch.device, precision: str) -> Ceilings:
     """A large matrix product in the step's type, and a copy that no cache holds."""
     size, elements = (8192, 1 << 30) if device.type == "cuda" else (1024, 1 << 26)
     a, b = (torch.randn(size, size, device=device).to(DTYPES[precision]) for _ in range(2))
-    product = best(lambda: torch.mm(a, b), device)
+    product = median_time(lambda: torch.mm(a, b), device)
     source = torch.ones(elements, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    copy = best(lambda: target.copy_(source), device)
+    copy = median_time(lambda: target.copy_(source), device)
     return Ceilings(2.0 * size**3 / product, precision, size, 2.0 * elements / copy)
 
 

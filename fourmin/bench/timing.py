@@ -12,7 +12,7 @@ import torch
 Call = Callable[[], object]
 
 
-def best(call: Call, device: torch.device) -> float:
+def median_time(call: Call, device: torch.device) -> float:
     """The median time of a call in seconds."""
     for _ in range(2):
         call()

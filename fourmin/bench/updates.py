@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fourmin.bench.timing import best
+from fourmin.bench.timing import median_time
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.training.optim.build import build_optimizer
@@ -39,7 +39,7 @@ def measure_update(model: nn.Module, config: Configuration) -> UpdateResult:
     parameters = list(model.parameters())
     for parameter in parameters:
         parameter.grad = torch.full_like(parameter, 1e-3)
-    seconds = best(optimizer.step, parameters[0].device)
+    seconds = median_time(optimizer.step, parameters[0].device)
     tensors = OPTIMIZERS[config.optimizer].tensors
     elements = sum(parameter.numel() for parameter in parameters)
     return UpdateResult(

@@ -13,8 +13,7 @@ from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes, write_durably
 from fourmin.base.text import command
 from fourmin.base.values import mapping
-from fourmin.ledger.audits import against
-from fourmin.ledger.campaign import LEDGER_FILE
+from fourmin.ledger.audits import against, beacon_after
 from fourmin.ledger.challenge import BEACON, NONCE, audit_name, segments_of, signed_bytes
 from fourmin.ledger.git import Repository
 from fourmin.ledger.landings import Landings
@@ -22,7 +21,6 @@ from fourmin.ledger.signatures import sign
 from fourmin.ledger.view import CampaignView
 from fourmin.results.folder import JsonFile, read_bytes
 from fourmin.results.names import wrong_folder_name
-from fourmin.results.places import SUBMISSIONS
 from fourmin.rules.engine import check_view, load_campaign
 
 
@@ -62,7 +60,7 @@ def challenge(view: CampaignView, auditor: str, audits: Path, key: Path, *, beac
         raise FourminError(
             f"{path} is there already", "a challenge that could be drawn twice could be chosen"
         )
-    nonce = _beacon_after(view) if beacon else secrets.token_hex(32)
+    nonce = _beacon_for(view) if beacon else secrets.token_hex(32)
     content = {
         "schema_version": 1,
         "auditor": auditor,
@@ -76,12 +74,10 @@ def challenge(view: CampaignView, auditor: str, audits: Path, key: Path, *, beac
     return path
 
 
-def _beacon_after(view: CampaignView) -> str:
+def _beacon_for(view: CampaignView) -> str:
     repository = Repository.around(view.folder or Path())
-    landings = repository and Landings(repository)
-    place = "/".join((SUBMISSIONS, *map(str, view.planned_place), LEDGER_FILE))
-    found = landings and landings.beacon_after(place, view.files.get(LEDGER_FILE) or b"")
-    if not found:
+    found = beacon_after(view, Landings(repository)) if repository else None
+    if found is None:
         raise FourminError(
             "there is no beacon after this ledger landed",
             "the base branch here has no later commit that changes rules/beacon alone",

@@ -15,6 +15,7 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.base.files import rulesets_folder
 from fourmin.base.values import mapping
+from fourmin.ledger.campaign import LEDGER_FILE
 from fourmin.ledger.challenge import (
     AUDITED,
     BEACON,
@@ -128,11 +129,16 @@ def against(
         return "other segments than plan, closed ledger and nonce give"
     if asked is not None and said["nonce"] != asked.get("nonce"):
         return "no valid challenge of this auditor has this nonce"
-    place = "/".join((SUBMISSIONS, *map(str, campaign.planned_place), "ledger.jsonl"))
     if said["source"] == BEACON and landings:
-        beacon = landings.beacon_after(place, campaign.files.get("ledger.jsonl") or b"")
+        beacon = beacon_after(campaign, landings)
         return "" if said["nonce"] == beacon else f"the first beacon after the ledger is {beacon}"
     return ""
+
+
+def beacon_after(campaign: CampaignView, landings: Landings) -> str | None:
+    """The first beacon after the campaign's ledger, as it is, landed; None where there is none."""
+    place = "/".join((SUBMISSIONS, *map(str, campaign.planned_place), LEDGER_FILE))
+    return landings.beacon_after(place, campaign.files.get(LEDGER_FILE) or b"")
 
 
 def _proved(

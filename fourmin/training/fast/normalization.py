@@ -19,7 +19,6 @@ from fourmin.training.fast.workspace import (
 )
 
 _HELD_BY_L2 = 1 << 24  # elements
-_APPLY_PROGRAMS = 4
 
 
 class FusedBatchNorm:
@@ -185,7 +184,7 @@ class BlockEnd:
         bits = torch.empty(blocks * 16, channels, dtype=torch.uint8, device=x.device)
         block = channels_block(channels, 128)
         columns = channels // block
-        parts = self._workspace.parts(rows, BLOCK_ROWS, columns, _APPLY_PROGRAMS)
+        parts = self._workspace.parts(rows, BLOCK_ROWS, columns, 4)
         batchnorm.apply_block_end[(parts * columns,)](
             x, self.last.saved, shortcut, (self.projection or self.last).saved, y, bits, rows,
             channels, PROJECTED=self.projection is not None, BC=block, STAGES=2, num_warps=8,

@@ -145,9 +145,8 @@ def finalize_backward(
 
 @triton.jit
 def apply_relu(
-    x, saved, y, m_total, channels, RELU: tl.constexpr,
-    BM: tl.constexpr, BC: tl.constexpr,
-) -> None:  # fmt: skip
+    x, saved, y, m_total, channels, RELU: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr
+) -> None:
     """y = relu(x * scale + shift); without RELU, x * scale + shift."""
     index, _, c = _place(channels, BC)
     m = index * BM
@@ -157,8 +156,7 @@ def apply_relu(
     mask = (m + r < m_total)[:, None]
     scale = tl.load(saved + 2 * channels + c)[None, :]
     shift = tl.load(saved + 3 * channels + c)[None, :]
-    tile = tl.load(x + base + offsets, mask=mask, other=0.0)
-    out = tile.to(tl.float32) * scale + shift
+    out = tl.load(x + base + offsets, mask=mask, other=0.0).to(tl.float32) * scale + shift
     if RELU:
         out = tl.maximum(out, 0.0)
     tl.store(y + base + offsets, out.to(y.dtype.element_ty), mask=mask)
@@ -230,8 +228,7 @@ def reduce_relu(
 @triton.jit
 def reduce_block_end(
     dy, dy2, bits, x, saved, x2, saved2, g_out, partial, m_total, channels,
-    TWO_GRADIENTS: tl.constexpr, PROJECTED: tl.constexpr,
-    BC: tl.constexpr, STAGES: tl.constexpr,
+    TWO_GRADIENTS: tl.constexpr, PROJECTED: tl.constexpr, BC: tl.constexpr, STAGES: tl.constexpr,
 ) -> None:  # fmt: skip
     """g = (dy [+ dy2]) where the bit is set, stored; its sums, and with x - mean, x2 - mean2.
 
@@ -255,8 +252,7 @@ def reduce_block_end(
             mask = (block * 128 + j * 16 + r < m_total)[:, None]
             g = tl.load(dy + at, mask=mask, other=0.0).to(tl.float32)
             if TWO_GRADIENTS:
-                other = tl.load(dy2 + at, mask=mask, other=0.0)
-                g += other.to(tl.float32)
+                g += tl.load(dy2 + at, mask=mask, other=0.0).to(tl.float32)
             tile = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
             g = tl.where((packed & (1 << j)) != 0, g, 0.0)
             rounded = g.to(g_out.dtype.element_ty)
@@ -280,8 +276,7 @@ def reduce_block_end(
 @triton.jit
 def gradient_relu(
     dy, x, saved, coefficients, dx, m_total, channels, MASKED: tl.constexpr,
-    POSITIVE: tl.constexpr, BM: tl.constexpr,
-    BC: tl.constexpr,
+    POSITIVE: tl.constexpr, BM: tl.constexpr, BC: tl.constexpr,
 ) -> None:  # fmt: skip
     """dx = a * g + b * x + c; g is `dy` itself, or dy where y > 0 if MASKED.
 
