@@ -75,8 +75,7 @@ class Document:
 class RunView:
     """One run: its event log, and what stands beside it.
 
-    `source` is `fourmin`, `mlperf` or `dawnbench`. `path` is the run's folder, `log_path` its
-    log's name in it. `campaign` is None for a run that lies alone and for a foreign one.
+    `path` is the run's folder. `campaign` is None for a run that lies alone.
     """
 
     def __init__(
@@ -84,17 +83,14 @@ class RunView:
         path: str,
         log: EventLog | None,
         *,
-        source: str = "fourmin",
         number: int | None = None,
-        log_path: str = EVENTS_FILE,
         events: bytes | None = None,
         result: Document | None = None,
         campaign: CampaignView | None = None,
     ) -> None:
         self.path = path
-        self.source = source
         self.number = number
-        self.log_path = posixpath.join(path, log_path)
+        self.log_path = posixpath.join(path, EVENTS_FILE)
         self.events = events
         self.result = result
         self.campaign = campaign

@@ -66,7 +66,7 @@ def _results(paths: Sequence[Path]) -> Iterator[Result]:
     for one in shown([campaign for campaign, _ in checked]):
         yield campaign_result(one, judged[one.path], now_ms)
     for one in registrations.gone(paths, [campaign for campaign, _ in checked]):
-        nothing = [unchecked(one.path, one.registration.unproved)]
+        nothing = [unchecked(one.registration.unproved)]
         findings = tuple(submissions_stay.findings(one, one.path, lambda _, said=nothing: said))
         verdict = Verdict(one.path, tree.CAMPAIGN, findings, required=LEFT)
         yield campaign_result(one, verdict, now_ms)

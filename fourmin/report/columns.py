@@ -11,9 +11,8 @@ from typing import Any
 
 from fourmin.base.text import printable
 from fourmin.report import wording
-from fourmin.report.model import Result
+from fourmin.report.model import FOURMIN, Result
 from fourmin.report.wording import NONE, NOT_SCALED, number
-from fourmin.rules.rule import FOURMIN
 
 Say = Callable[[Result], str]
 LONGEST_NAME = 24

@@ -30,7 +30,7 @@ from fourmin.results.statistics import (
 )
 from fourmin.rules.verdict import FAILS_HERE, INVALID, NOT_JUDGED, UNCHECKED, VALID, Verdict
 
-PUBLISHED = "published"
+FOURMIN, PUBLISHED = "fourmin", "published"
 """The source of results that others reported and nobody checked here."""
 CLOSED, PENDING, ABANDONED = "closed", "pending", "abandoned"
 _UNKNOWN = Convergence(None, None)

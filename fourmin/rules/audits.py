@@ -34,9 +34,9 @@ def auditors_word(package: PackageView) -> Iterator[Problem]:
     """
     for one in package.audits:
         if one.wrong:
-            yield Problem(package.where(one.name), one.wrong)
+            yield Problem(one.wrong, path=package.where(one.name))
         elif one.unproved:
-            yield Problem(package.where(one.name), one.unproved, severity=WARNING)
+            yield Problem(one.unproved, path=package.where(one.name), severity=WARNING)
 
 
 @rule("SUB029", "challenge-lands-first", ERROR, CHANGE)
@@ -60,7 +60,9 @@ def challenge_lands_first(change: ChangeView) -> Iterator[Problem]:
         if folder != AUDITS or not base or one.status != "A" or is_dropping(base):
             continue
         if auditor not in known:
-            yield Problem(one.path, f"the base commit has no key of {auditor} in rules/auditors")
+            yield Problem(
+                f"the base commit has no key of {auditor} in rules/auditors", path=one.path
+            )
         asked = audit_name(auditor, base.partition(".")[0], statement=False)
         if name != asked and change.repository.read(f"{AUDITS}/{asked}") is None:
-            yield Problem(one.path, "the base commit does not have its challenge")
+            yield Problem("the base commit does not have its challenge", path=one.path)

@@ -47,7 +47,7 @@ def one_chain(campaigns: Sequence[CampaignView]) -> Iterator[Problem]:
         for other in identity.contradicting:
             for one, beside in ((identity.view, other), (other, identity.view)):
                 message = f"another ledger of the same plan lies in {beside.path}"
-                yield Problem(one.where("ledger.jsonl"), message)
+                yield Problem(message, path=one.where("ledger.jsonl"))
 
 
 @rule("LED008", "earlier-campaign-changed", ERROR, TREE)
@@ -73,10 +73,10 @@ def earlier_campaign_changed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
                 continue
             if other.submitter == campaign.submitter:
                 message = f"it lacks the line that {campaign.path} saw when it was opened"
-                yield Problem(other.where("ledger.jsonl"), message)
+                yield Problem(message, path=other.where("ledger.jsonl"))
             else:
                 message = f"it names a line that the ledger of {other.path} does not have"
-                yield Problem(campaign.where("campaign.json"), message, severity=WARNING)
+                yield Problem(message, path=campaign.where("campaign.json"), severity=WARNING)
 
 
 @rule("LED009", "earlier-campaign-missing", NOTE, TREE)
@@ -99,9 +99,9 @@ def earlier_campaign_missing(campaigns: Sequence[CampaignView]) -> Iterator[Prob
         shown = 1 + sum(earlier.campaign in known for earlier in named)
         if shown <= len(named):
             yield Problem(
-                campaign.where("campaign.json"),
                 f"{shown} of {len(named) + 1} campaigns of this benchmark that were known where "
                 "it was made are shown here",
+                path=campaign.where("campaign.json"),
             )
 
 
@@ -139,14 +139,14 @@ def earlier_campaign_unnamed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
                 if _landed_before(other, campaign):
                     why = "which was on the base branch when this plan came there"
                     yield Problem(
-                        campaign.where("campaign.json"),
                         f"it does not name {other.path}, {why}",
+                        path=campaign.where("campaign.json"),
                         severity=ERROR,
                     )
                 elif theirs.created_ms < plan.created_ms:
                     yield Problem(
-                        campaign.where("campaign.json"),
                         f"it does not name {other.path}, which is older",
+                        path=campaign.where("campaign.json"),
                     )
 
 
@@ -194,10 +194,10 @@ def run_in_two_campaigns(campaigns: Sequence[CampaignView]) -> Iterator[Problem]
         for _, run, what in found:
             beside = two if run.log_path == one else one
             message = f"the same {what} as {os.path.dirname(beside)}"
-            yield Problem(run.log_path, message, severity=WARNING if strangers else "")
+            yield Problem(message, path=run.log_path, severity=WARNING if strangers else "")
         if strangers:
             message = f"{os.path.dirname(one)} and {os.path.dirname(two)} are one run"
-            yield Problem(_around(one, two), f"{message}, of two submitters")
+            yield Problem(f"{message}, of two submitters", path=_around(one, two))
 
 
 def _around(one: str, other: str) -> str:
@@ -223,8 +223,9 @@ def dataset_of_the_others(campaigns: Sequence[CampaignView]) -> Iterator[Problem
     """
     first: dict[tuple[str, ...], dict[str, CampaignView]] = {}
     counted = _counted(campaigns)
-    by = "pin" if all("train_pin" in plan.dataset for _, plan in counted) else "digest"
-    names = (f"train_{by}", f"eval_{by}")
+    pins = {"train_pin", "eval_pin"}
+    pinned = all(pins <= {*plan.dataset} for _, plan in counted)
+    names = sorted(pins) if pinned else ("train_digest", "eval_digest")
     for campaign, plan in counted:
         for name in names:
             known = first.setdefault((plan.ruleset, plan.benchmark, name), {})
@@ -235,4 +236,4 @@ def dataset_of_the_others(campaigns: Sequence[CampaignView]) -> Iterator[Problem
             other = next((one for value, one in known.items() if value != plan.dataset[name]), None)
             if other is not None:
                 message = f"{name} is not that of {other.path}"
-                yield Problem(campaign.where("campaign.json"), message)
+                yield Problem(message, path=campaign.where("campaign.json"))

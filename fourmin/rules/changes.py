@@ -47,7 +47,9 @@ def ledger_only_grows(change: ChangeView) -> Iterator[Problem]:
         before = change.repository.read(f"{path}/ledger.jsonl")
         now = campaign.files.get("ledger.jsonl") or b""
         if before is not None and not now.startswith(before):
-            yield Problem(campaign.where("ledger.jsonl"), "it does not begin as in the base commit")
+            yield Problem(
+                "it does not begin as in the base commit", path=campaign.where("ledger.jsonl")
+            )
 
 
 @rule("LED013", "self-registered", NOTE, CHANGE)
@@ -68,7 +70,7 @@ def self_registered(change: ChangeView) -> Iterator[Problem]:
         alone = campaign.history.self_registered
         counts = campaign.plan is not None and not campaign.plan.practice
         if alone and counts and change.repository.read(f"{path}/campaign.json") is None:
-            yield Problem(campaign.where("campaign.json"), "registered by itself alone")
+            yield Problem("registered by itself alone", path=campaign.where("campaign.json"))
 
 
 @rule("SUB006", "own-folder-only", ERROR, CHANGE)
@@ -91,7 +93,7 @@ def own_folder_only(change: ChangeView) -> Iterator[Problem]:
     owners = sorted({owner for path in paths if (owner := _owner(path))})
     for path in paths if owners else ():
         if [_owner(path)] != owners:
-            yield Problem(path, f"changed together with {' and '.join(owners)}")
+            yield Problem(f"changed together with {' and '.join(owners)}", path=path)
 
 
 @rule("SUB007", "submissions-stay", ERROR, CHANGE)
@@ -113,9 +115,9 @@ def submissions_stay(change: ChangeView) -> Iterator[Problem]:
         if not _owner(changed.path) or changed.status == "A" or is_dropping(name):
             continue
         if changed.status == "D":
-            yield Problem(changed.path, "deleted or renamed since the base commit")
+            yield Problem("deleted or renamed since the base commit", path=changed.path)
         elif changed.status != "M" or name not in _MAY_CHANGE:
-            yield Problem(changed.path, "changed since the base commit")
+            yield Problem("changed since the base commit", path=changed.path)
 
 
 @rule("SUB020", "beacon-alone", ERROR, CHANGE)
@@ -139,7 +141,7 @@ def beacon_alone(change: ChangeView) -> Iterator[Problem]:
     commits = change.repository.commits_touching(BEACON_FILE)
     if BEACON_FILE in paths or commits:
         where = f" by its commit {commits[0][:12]}" if commits else ""
-        yield Problem(BEACON_FILE, f"changed{where} in a change that is more than that")
+        yield Problem(f"changed{where} in a change that is more than that", path=BEACON_FILE)
 
 
 @rule("SUB021", "push-goes-on", ERROR, CHANGE)
@@ -157,4 +159,4 @@ def push_goes_on(change: ChangeView) -> Iterator[Problem]:
         Push the former commit again. Changes are taken back by commits that come later.
     """
     if change.repository.pushed and change.repository.rewritten:
-        yield Problem(".git", f"the push does not go on from {change.repository.branch}")
+        yield Problem(f"the push does not go on from {change.repository.branch}", path=".git")

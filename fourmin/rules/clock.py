@@ -56,9 +56,7 @@ def time_backwards(run: RunView, timeline: Timeline) -> Iterator[Problem]:
         run. Run the campaign on a machine whose clock is left alone.
     """
     for step in timeline.backward_steps:
-        yield Problem(
-            run.log_path, f"{step.key} {step.by_ms:g} ms before the record above it", step.line
-        )
+        yield Problem(f"{step.key} {step.by_ms:g} ms before the record above it", step.line)
 
 
 @rule("CLK002", "clocks-agree", ERROR, RUN)
@@ -81,11 +79,11 @@ def clocks_agree(run: RunView, timeline: Timeline) -> Iterator[Problem]:
     read = {sample.line for sample in timeline.clock_samples}
     for record in run.body:
         if record.line not in read:
-            yield Problem(run.log_path, f"{record.key} without monotonic_ms", record.line)
+            yield Problem(f"{record.key} without monotonic_ms", record.line)
             return
     for first, before, sample in _compared(run, timeline):
         if sample.monotonic_ms < before.monotonic_ms:
-            yield Problem(run.log_path, "the monotonic clock runs backwards", sample.line)
+            yield Problem("the monotonic clock runs backwards", sample.line)
             return
         if _apart_ms(first, sample, PARTED_MS):
             yield _told(run, first, sample)
@@ -145,7 +143,6 @@ def _apart_ms(first: ClockSample, sample: ClockSample, most_ms: float) -> float:
 def _told(run: RunView, first: ClockSample, sample: ClockSample) -> Problem:
     wall, monotonic = _advanced(first, sample)
     return Problem(
-        run.log_path,
         f"{wall:g} ms by time_ms since line {first.line}, {monotonic:g} ms by the monotonic clock",
         sample.line,
     )
@@ -171,7 +168,7 @@ def gap_before_start(
     start = timeline.first(keys.RUN_START)
     if gap > LARGEST_GAP_MS:
         line = None if start is None else start.line
-        yield Problem(run.log_path, f"run_start {gap:g} ms after init_stop", line)
+        yield Problem(f"run_start {gap:g} ms after init_stop", line)
 
 
 @rule("CLK004", "ledger-and-log-times", ERROR, RUN)
@@ -199,25 +196,18 @@ def ledger_and_log_times(
     intent, start, result = history.intents[-1], history.start, history.result
     if times[0] < intent.time_ms - skew:
         late = intent.time_ms - times[0]
-        yield Problem(run.log_path, f"the log begins {late:g} ms before the ledger's intent", 1)
+        yield Problem(f"the log begins {late:g} ms before the ledger's intent", 1)
     init_stop = timeline.init_stop_ms
     if init_stop is not None and start is None:
-        yield Problem(run.log_path, "the clock started, but the ledger has no run-start")
+        yield Problem("the clock started, but the ledger has no run-start")
     elif init_stop is not None and start is not None and start.time_ms > init_stop + skew:
-        yield Problem(
-            run.log_path,
-            f"init_stop {start.time_ms - init_stop:g} ms before the ledger's run-start",
-        )
+        yield Problem(f"init_stop {start.time_ms - init_stop:g} ms before the ledger's run-start")
     elif init_stop is not None and start is not None and init_stop > start.time_ms + skew + GO_MS:
-        yield Problem(
-            run.log_path,
-            f"init_stop {init_stop - start.time_ms:g} ms after the ledger's run-start",
-        )
+        yield Problem(f"init_stop {init_stop - start.time_ms:g} ms after the ledger's run-start")
     yield from _restart_times(run, history, skew)
     if result is not None and result.time_ms < times[-1] - skew:
         yield Problem(
-            run.log_path,
-            f"the log ends {times[-1] - result.time_ms:g} ms after the ledger's run-result",
+            f"the log ends {times[-1] - result.time_ms:g} ms after the ledger's run-result"
         )
 
 
@@ -239,13 +229,11 @@ def _restart_times(run: RunView, history: RunHistory, skew: float) -> Iterator[P
         if told is not None and record.time_ms is not None:
             if record.time_ms < told - skew:
                 yield Problem(
-                    run.log_path,
                     f"{told - record.time_ms:g} ms before its run-restart in the ledger",
                     record.line,
                 )
             if before is not None and before > told + skew:
                 yield Problem(
-                    run.log_path,
                     f"the record before it {before - told:g} ms after its run-restart in the "
                     "ledger",
                     record.line,
@@ -271,7 +259,7 @@ def long_initialization(
     minutes = (init_stop_ms - init_start_ms) / 60_000
     limit = INIT_MINUTES["open" if run.facts.division == "open" else "closed"]
     if minutes > limit:
-        yield Problem(run.log_path, f"initialization took {minutes:.1f} minutes, limit {limit}")
+        yield Problem(f"initialization took {minutes:.1f} minutes, limit {limit}")
 
 
 @rule("CLK006", "epoch-clock", ERROR, RUN)
@@ -307,13 +295,12 @@ def epoch_clock(run: RunView, timeline: Timeline) -> Iterator[Problem]:
         stats = record.value if isinstance(record.value, dict) else {}
         throughput, count = number(stats.get("throughput")), images.get(epoch)
         if throughput is None or throughput <= 0:
-            yield Problem(run.log_path, "no throughput was measured", record.line)
+            yield Problem("no throughput was measured", record.line)
         elif count is not None and epoch is not None and epoch in milliseconds:
             measured = count / throughput * 1000
             slack = THROUGHPUT_SLACK_MS + DRIFT_SHARE * measured
             if measured > milliseconds[epoch] + slack:
                 yield Problem(
-                    run.log_path,
                     f"epoch {epoch:g} took {milliseconds[epoch]:g} ms by its events, "
                     f"{measured:.0f} ms by its throughput",
                     record.line,
@@ -345,7 +332,7 @@ def time_by_ledger(
     heard = number(result.data.get("run_stop_ms"))
     if heard is None:
         if run.whole:
-            yield unchecked(run.log_path, "no command heard the run's clock stop")
+            yield unchecked("no command heard the run's clock stop")
         return
     shorter = (heard - start.time_ms) - (stop - run_start_ms)
     one = run.configuration is None or run.configuration.nodes == 1
@@ -353,13 +340,12 @@ def time_by_ledger(
     least = -(LONGER_MS if one else APART_BETWEEN_NODES_MS)
     if not least <= shorter <= most:
         yield Problem(
-            run.log_path,
-            f"{stop - run_start_ms:g} ms by the log, {heard - start.time_ms:g} by the ledger",
+            f"{stop - run_start_ms:g} ms by the log, {heard - start.time_ms:g} by the ledger"
         )
     if run.aborted_at is not None:
-        yield Problem(run.log_path, "the ledger heard the clock of an aborted run stop")
+        yield Problem("the ledger heard the clock of an aborted run stop")
     if heard > result.time_ms:
-        yield Problem(run.log_path, f"run_stop_ms {heard - result.time_ms:g} ms after its record")
+        yield Problem(f"run_stop_ms {heard - result.time_ms:g} ms after its record")
 
 
 @rule("CLK008", "future-time", ERROR, CAMPAIGN)
@@ -387,5 +373,5 @@ def future_time(campaign: CampaignView) -> Iterator[Problem]:
     for path, one in told:
         if one.time_ms is not None and one.time_ms > latest:
             hours = (one.time_ms - latest + APART_MS) / 3_600_000
-            yield Problem(path, f"{hours:.1f} hours from now", one.line)
+            yield Problem(f"{hours:.1f} hours from now", one.line, path=path)
             return

@@ -28,8 +28,8 @@ def no_result(campaign: CampaignView, summary: Document) -> Iterator[Problem]:
     if told is not None and told["minutes"] is None:
         failed = sum(run["status"] != "converged" for run in told["runs"])
         yield Problem(
-            campaign.where(summary.path),
             f"no benchmark result: {failed} of {len(told['runs'])} runs did not converge",
+            path=campaign.where(summary.path),
         )
 
 
@@ -60,18 +60,18 @@ def faster_than_reference(campaign: CampaignView, plan: Plan, close: Entry) -> I
     if found.epochs is None:
         return  # no-result tells
     if reference is None:
-        yield unchecked(path, f"{plan.benchmark} has no reference point")
+        yield unchecked(f"{plan.benchmark} has no reference point", path=path)
     elif found.too_few and found.below:
         yield unchecked(
-            path,
             f"{found.epochs:.2f} epochs, and no reference point up to batch "
             f"{plan.configuration['global_batch_size']}",
+            path=path,
         )
     elif found.too_few:
         yield Problem(
-            path,
             f"{found.epochs:.2f} epochs on average; the least that is accepted at batch "
             f"{reference.global_batch_size} is {reference.minimum:.2f}",
+            path=path,
         )
 
 
@@ -96,7 +96,9 @@ def scaled_by_reference(campaign: CampaignView, plan: Plan, close: Entry) -> Ite
     """
     factor = _convergence(campaign, plan).factor
     if factor is not None and factor > 1:
-        yield Problem(campaign.where("summary.json"), f"the score is multiplied by {factor:.4f}")
+        yield Problem(
+            f"the score is multiplied by {factor:.4f}", path=campaign.where("summary.json")
+        )
 
 
 @rule("CNV004", "no-reference-point", NOTE, CAMPAIGN)
@@ -116,7 +118,7 @@ def no_reference_point(campaign: CampaignView, plan: Plan, close: Entry) -> Iter
     closed = plan.division == "closed" and not plan.practice
     if closed and (found.reference is None or found.below):
         batch = plan.configuration["global_batch_size"]
-        yield Problem(campaign.where("campaign.json"), f"no reference point for batch {batch}")
+        yield Problem(f"no reference point for batch {batch}")
 
 
 @rule("CNV006", "wide-spread", WARNING, CAMPAIGN)
@@ -142,6 +144,6 @@ def wide_spread(campaign: CampaignView, plan: Plan, close: Entry) -> Iterator[Pr
     found = spread(plan, [value for value in minutes if value is not None and value > 0])
     if found is not None and found[0] > found[1]:
         yield Problem(
-            campaign.where("summary.json"),
             f"the runs' times spread by {found[0]:.0%}, where seeds explain {found[1]:.0%} at most",
+            path=campaign.where("summary.json"),
         )

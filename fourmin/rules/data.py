@@ -29,7 +29,7 @@ def _not_the_benchmarks(
         here, expected = plan.dataset.get(name), benchmark.dataset.get(name)
         if expected is not None and not same(here, expected):
             message = f"{name} is {short(here)}, the benchmark's is {short(expected)}"
-            yield Problem(campaign.where("campaign.json"), message)
+            yield Problem(message)
 
 
 @rule("DAT001", "benchmark-dataset", ERROR, CAMPAIGN)
@@ -88,12 +88,11 @@ def same_dataset(run: RunView, timeline: Timeline, described: Record) -> Iterato
     dataset = mapping(described.value)
     if run.plan is not None and not same(dataset, run.plan.dataset):
         what = "the dataset is not the one in campaign.json"
-        yield Problem(run.log_path, what, described.line)
+        yield Problem(what, described.line)
     for key in (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES):
         record = timeline.first(key)
         if record is not None and not same(record.value, dataset.get(key)):
             yield Problem(
-                run.log_path,
                 f"{key} is {short(record.value)}, the dataset has {short(dataset.get(key))}",
                 record.line,
             )
@@ -117,7 +116,7 @@ def epoch_samples(
     """
     batch, left = configuration.global_batch_size, configuration.max_steps
     if batch <= 0:
-        yield Problem(run.log_path, f"a global batch of {batch} images")
+        yield Problem(f"a global batch of {batch} images")
         return
     for record in timeline.all(keys.EPOCH_STOP):
         epoch = number(record.metadata.get(keys.EPOCH_NUM))
@@ -129,7 +128,6 @@ def epoch_samples(
             left -= taken
         if not same(record.metadata.get(keys.SAMPLES_COUNT), expected):
             yield Problem(
-                run.log_path,
                 f"an epoch of {short(record.metadata.get(keys.SAMPLES_COUNT))} images, not "
                 f"{expected}",
                 record.line,
@@ -156,7 +154,7 @@ def order_samples(run: RunView, timeline: Timeline, order: Record) -> Iterator[P
     covered = order.metadata.get(keys.SAMPLES_COUNT)
     if not same(covered, sum(counts)):
         what = f"the digest covers {short(covered)} images of {sum(counts)}"
-        yield Problem(run.log_path, what, order.line)
+        yield Problem(what, order.line)
 
 
 @rule("DAT007", "data-not-pinned", NOTE, CAMPAIGN)
@@ -178,4 +176,4 @@ def data_not_pinned(campaign: CampaignView, plan: Plan, benchmark: Benchmark) ->
     if not plan.practice and not all(
         said.get(f"{s}_pin") or said.get(f"{s}_digest") for s in _SPLITS
     ):
-        yield Problem(campaign.where("campaign.json"), "the ruleset does not pin its data")
+        yield Problem("the ruleset does not pin its data")

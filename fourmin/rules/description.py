@@ -38,17 +38,17 @@ def system_description(submission: SubmissionView) -> Iterator[Problem]:
     document = submission.system
     if document is None:
         if submission.unreadable:
-            yield Problem(path, f"the system description is {submission.unreadable}")
+            yield Problem(f"the system description is {submission.unreadable}", path=path)
         elif any(campaign.runs for campaign in submission.campaigns.values()):
-            yield Problem(path, "there are results, but no description of their system")
+            yield Problem("there are results, but no description of their system", path=path)
         return
     if document.file.error is not None:
-        yield Problem(path, document.file.error.message, document.file.error.line)
+        yield Problem(document.file.error.message, document.file.error.line, path=path)
     for wrong in document.schema_errors:
-        yield Problem(path, str(wrong))
+        yield Problem(str(wrong), path=path)
     told = document.content or {}
     for name in untold(told) if told else ():
-        yield Problem(path, f"{name} is not told yet: {short(told.get(name))}")
+        yield Problem(f"{name} is not told yet: {short(told.get(name))}", path=path)
 
 
 @rule("SUB002", "described-system", ERROR, SUBMISSION)
@@ -77,15 +77,15 @@ def described_system(submission: SubmissionView) -> Iterator[Problem]:
     folders = zip(("submitter", "system_name"), submission.place, strict=False)
     for name, folder in folders:
         if folder is not None and described[name] != folder:
-            yield Problem(path, f"{name} is {short(described[name])}, in the folder {folder}")
+            yield Problem(f"{name} is {short(described[name])}, in the folder {folder}", path=path)
     found = 0.0
     for campaign in submission.campaigns.values():
         for what, here, agrees in _compared(campaign, described):
             if not agrees:
                 said = short(described[what])
                 yield Problem(
-                    campaign.where("campaign.json"),
                     f"{what} is {short(here)}, the description says {said}",
+                    path=campaign.where("campaign.json"),
                 )
         captured = [number(run.facts.hardware.get("memory_gib")) or 0 for run in campaign.runs]
         found = max([found, *captured])
@@ -93,7 +93,7 @@ def described_system(submission: SubmissionView) -> Iterator[Problem]:
     told = float(capacity[1]) * _BYTES[capacity[2].upper()] / 2**30 if capacity else 0.0
     if told < _ROUNDED * found:
         said = short(described["host_memory_capacity"])
-        yield Problem(path, f"host_memory_capacity is {said}, the runs found {found:g} GiB")
+        yield Problem(f"host_memory_capacity is {said}, the runs found {found:g} GiB", path=path)
 
 
 def _compared(

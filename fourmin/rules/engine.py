@@ -22,7 +22,6 @@ from fourmin.rules.rule import (
     CAMPAIGN,
     CHANGE,
     ERROR,
-    FOURMIN,
     PACKAGE,
     RUN,
     SUBMISSION,
@@ -193,13 +192,10 @@ def _apply(
     scope: str, view: Any, path: str, select: Collection[str] | None = None
 ) -> list[Finding]:
     """What the rules of a scope find in a view."""
-    source = view.source if isinstance(view, RunView) else FOURMIN
     return [
         finding
         for rule in RULES
-        if rule.scope == scope
-        and rule.applies_to(source)
-        and (select is None or rule.code in select)
+        if rule.scope == scope and (select is None or rule.code in select)
         for finding in rule.findings(view, path)
     ]
 

@@ -51,7 +51,7 @@ def evaluation_schedule(
     offset = configuration.eval_offset
     if offset not in benchmark.eval_offsets:
         allowed = ", ".join(map(str, benchmark.eval_offsets))
-        yield Problem(run.log_path, f"eval_offset {offset}; the benchmark allows {allowed}")
+        yield Problem(f"eval_offset {offset}; the benchmark allows {allowed}")
     done = _epochs_done(run)
     scheduled = [epoch for epoch in range(1, done + 1) if benchmark.evaluates_after(epoch, offset)]
     if done and done not in scheduled and _steps_used_up(run, done):
@@ -59,13 +59,11 @@ def evaluation_schedule(
     evaluated = {evaluation.epoch: evaluation.line for evaluation in timeline.evaluations}
     for epoch, line in evaluated.items():
         if epoch not in scheduled:
-            yield Problem(
-                run.log_path, f"an evaluation after epoch {short(epoch)}, none is scheduled", line
-            )
+            yield Problem(f"an evaluation after epoch {short(epoch)}, none is scheduled", line)
     for epoch in scheduled:
         cut_off = epoch == done and not run.whole
         if epoch not in evaluated and not cut_off:
-            yield Problem(run.log_path, f"no evaluation after epoch {epoch}, one is scheduled")
+            yield Problem(f"no evaluation after epoch {epoch}, one is scheduled")
 
 
 @rule("EVA002", "evaluation-counts", ERROR, RUN)
@@ -88,18 +86,15 @@ def evaluation_counts(run: RunView, timeline: Timeline) -> Iterator[Problem]:
         samples = record.metadata.get(keys.SAMPLES_COUNT)
         correct = record.metadata.get("correct_count")
         if value is None or not math.isfinite(value) or not 0 <= value <= 1:
-            yield Problem(run.log_path, f"an accuracy of {short(record.value)}", record.line)
+            yield Problem(f"an accuracy of {short(record.value)}", record.line)
         if not same(samples, expected):
             yield Problem(
-                run.log_path,
-                f"{short(samples)} images were evaluated, not {short(expected)}",
-                record.line,
+                f"{short(samples)} images were evaluated, not {short(expected)}", record.line
             )
         elif type(samples) is not int or type(correct) is not int or samples <= 0:
-            yield Problem(run.log_path, "no count of correct images", record.line)
+            yield Problem("no count of correct images", record.line)
         elif value is not None and value != correct / samples:
             yield Problem(
-                run.log_path,
                 f"accuracy {value!r}, but {correct} of {samples} is {correct / samples!r}",
                 record.line,
             )
@@ -128,7 +123,6 @@ def stops_at_target(
         later = [r for r in run.counted if r.line > crossing.line and r.key == keys.EPOCH_START]
         for record in later[:1]:
             yield Problem(
-                run.log_path,
                 f"training goes on after epoch {short(crossing.epoch)} reached {target:g}",
                 record.line,
             )
@@ -138,15 +132,9 @@ def stops_at_target(
     status = stop.metadata.get(keys.STATUS)
     if status != (keys.ABORTED if crossing is None else keys.SUCCESS):
         reached = "never reached" if crossing is None else "reached"
-        yield Problem(
-            run.log_path, f"status {short(status)}, but the target was {reached}", stop.line
-        )
+        yield Problem(f"status {short(status)}, but the target was {reached}", stop.line)
     done = _epochs_done(run)
     if crossing is None and done < limit and not _steps_used_up(run, done):
-        yield Problem(
-            run.log_path,
-            f"stopped after {done} of {limit} epochs without the target",
-            stop.line,
-        )
+        yield Problem(f"stopped after {done} of {limit} epochs without the target", stop.line)
     if done > limit:
-        yield Problem(run.log_path, f"{done} epochs, max_epochs is {limit}", stop.line)
+        yield Problem(f"{done} epochs, max_epochs is {limit}", stop.line)

@@ -83,7 +83,7 @@ def strict_log(run: RunView, log: EventLog) -> Iterator[Problem]:
     for problem in log.problems:
         kinds = ("truncated-record", "malformed-record", "outside-record", "no-records")
         if not (problem.line in cut_off and problem.kind in kinds):
-            yield Problem(run.log_path, problem.message, problem.line)
+            yield Problem(problem.message, problem.line)
 
 
 @rule("LOG002", "event-counts", ERROR, RUN)
@@ -108,9 +108,9 @@ def event_counts(run: RunView, log: EventLog) -> Iterator[Problem]:
         needed = run.whole or (key in SETUP and counts[keys.INIT_STOP] > 0)
         needed = needed and key not in WHERE_THERE_IS_A_METER
         if counts[key] > 1:
-            yield Problem(run.log_path, f"{key} occurs {counts[key]} times", lines[key])
+            yield Problem(f"{key} occurs {counts[key]} times", lines[key])
         elif needed and not counts[key]:
-            yield Problem(run.log_path, f"{key} is missing")
+            yield Problem(f"{key} is missing")
 
 
 @rule("LOG003", "event-order", ERROR, RUN)
@@ -137,7 +137,7 @@ def event_order(run: RunView, log: EventLog) -> Iterator[Problem]:
     for record in log.records[len(run.body) :]:
         aborted = record.metadata.get(keys.STATUS) == keys.ABORTED
         if record.key != keys.ABORT and not (record.key == keys.RUN_STOP and aborted):
-            yield Problem(run.log_path, f"{record.key} after the run was aborted", record.line)
+            yield Problem(f"{record.key} after the run was aborted", record.line)
 
 
 _PHASES = {
@@ -167,7 +167,7 @@ def _phases(run: RunView) -> Iterator[Problem]:
         phase = _PHASES.get(record.key, reached)
         if phase < reached:
             after = _PHASE_NAMES[reached] if reached < len(_PHASE_NAMES) else "the end"
-            yield Problem(run.log_path, f"{record.key} after {after}", record.line)
+            yield Problem(f"{record.key} after {after}", record.line)
         reached = max(reached, phase)
 
 
@@ -202,18 +202,14 @@ def _epochs(run: RunView) -> Iterator[Problem]:
             follows = follows and record.key in missing
             missing.discard(record.key)
         if not follows:
-            yield Problem(
-                run.log_path, f"{record.key} after {before or keys.RUN_START}", record.line
-            )
+            yield Problem(f"{record.key} after {before or keys.RUN_START}", record.line)
         before = record.key
         if record.key == keys.RUN_STOP:
             continue
         epoch += record.key == keys.EPOCH_START
         named = record.metadata.get(keys.EPOCH_NUM)
         if not same(named, epoch):
-            yield Problem(
-                run.log_path, f"{record.key} of epoch {short(named)} in epoch {epoch}", record.line
-            )
+            yield Problem(f"{record.key} of epoch {short(named)} in epoch {epoch}", record.line)
 
 
 @rule("LOG004", "result-from-log", ERROR, RUN)
@@ -236,11 +232,11 @@ def result_from_log(run: RunView, result: Document, log: EventLog) -> Iterator[P
     error = result.file.error
     if error is not None:
         if run.campaign is None:  # in a campaign, strict-json tells
-            yield Problem(path, error.message, error.line)
+            yield Problem(error.message, error.line, path=path)
         return
     found = differences(result.file.value, run.facts.to_json())
     for difference in islice(found, MOST_DIFFERENCES):
-        yield Problem(path, difference)
+        yield Problem(difference, path=path)
 
 
 @rule("LOG005", "log-identity", ERROR, RUN)
@@ -273,13 +269,13 @@ def log_identity(
     for name, value in expected.items():
         told = getattr(facts, name)
         if not same(told, value) and (begun or told is not None):
-            yield Problem(run.log_path, f"{name} is {short(told)}, not {short(value)}")
+            yield Problem(f"{name} is {short(told)}, not {short(value)}")
     if history.result is not None and history.result.data.get("status") != facts.status:
         yield Problem(
-            campaign.where("ledger.jsonl"),
             f"run {run.number} is {short(history.result.data.get('status'))} here, but "
             f"{facts.status} by its log",
             history.result.line,
+            path=campaign.where("ledger.jsonl"),
         )
 
 
@@ -300,15 +296,11 @@ def known_events(run: RunView, log: EventLog) -> Iterator[Problem]:
     for record in log.records:
         namespace = keys.FOURMIN_NAMESPACE if record.key in keys.FOURMIN_KEYS else ""
         if record.key not in KNOWN:
-            yield Problem(run.log_path, f"unknown event {short(record.key)}", record.line)
+            yield Problem(f"unknown event {short(record.key)}", record.line)
         elif record.event_type != _event_type(record.key):
-            yield Problem(run.log_path, f"{record.key} is of type {record.event_type}", record.line)
+            yield Problem(f"{record.key} is of type {record.event_type}", record.line)
         elif record.namespace != namespace:
-            yield Problem(
-                run.log_path,
-                f"{record.key} in the namespace {short(record.namespace)}",
-                record.line,
-            )
+            yield Problem(f"{record.key} in the namespace {short(record.namespace)}", record.line)
 
 
 def _event_type(key: str) -> str:
@@ -336,7 +328,7 @@ def log_types(run: RunView, log: EventLog) -> Iterator[Problem]:
     if not run.complete:
         return
     for error in schema_errors(run.ruleset, "result", run.facts.to_json()):
-        yield Problem(run.log_path, f"the result made from it: {error}")
+        yield Problem(f"the result made from it: {error}")
     for record in log.records:
         if record.event_type != keys.POINT_IN_TIME and record.value is not None:
-            yield Problem(run.log_path, f"{record.key} with a value", record.line)
+            yield Problem(f"{record.key} with a value", record.line)

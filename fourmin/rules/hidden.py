@@ -45,7 +45,7 @@ def hidden_bytes(campaign: CampaignView) -> Iterator[Problem]:
             last = data.count(b"\n") + 1
             for problem in log.problems:
                 if problem.kind not in _CUT_OFF or problem.line != last:
-                    yield Problem(campaign.where(name), problem.message, problem.line)
+                    yield Problem(problem.message, problem.line, path=campaign.where(name))
 
 
 def _of(path: str, data: bytes, log: EventLog) -> Iterator[Problem]:
@@ -53,7 +53,9 @@ def _of(path: str, data: bytes, log: EventLog) -> Iterator[Problem]:
     lines = data.split(b"\n")
     for number, line in enumerate(lines, start=1):
         if len(line) > MAX_RECORD_LENGTH:
-            yield Problem(path, f"a line of {len(line):,} bytes, more than a record has", number)
+            yield Problem(
+                f"a line of {len(line):,} bytes, more than a record has", number, path=path
+            )
             break
     for record in log.records:
         fields = {
@@ -69,13 +71,13 @@ def _of(path: str, data: bytes, log: EventLog) -> Iterator[Problem]:
             or lines[record.line - 1] != _HEAD + json.dumps(fields).encode()
         ):
             yield Problem(
-                path, "a record that is not spaced or spelled as it was written", record.line
+                "a record that is not spaced or spelled as it was written", record.line, path=path
             )
             break
     for record in log.records:
         unknown = sorted(set(record.metadata) - _METADATA)
         if unknown:
             yield Problem(
-                path, f"{record.key} has unknown metadata {short(unknown[0])}", record.line
+                f"{record.key} has unknown metadata {short(unknown[0])}", record.line, path=path
             )
             break

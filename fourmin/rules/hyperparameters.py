@@ -42,27 +42,26 @@ def valid_configuration(campaign: CampaignView, plan: Plan) -> Iterator[Problem]
     How to put it right
         Register the campaign with `fourmin run` or `fourmin register`.
     """
-    path = campaign.where("campaign.json")
     configuration = plan.configuration
     try:
         plan.typed_configuration.check()
     except FourminError as error:
-        yield Problem(path, " ".join(part for part in (error.what, error.why) if part))
+        yield Problem(" ".join(part for part in (error.what, error.why) if part))
     try:
         digest = sha256_hex(canonical_bytes(configuration))
     except ValueError as error:
         digest = str(error)
     if digest != plan.configuration_digest:
-        yield Problem(path, "configuration_digest is not the configuration's")
+        yield Problem("configuration_digest is not the configuration's")
     for name in ("preset", "benchmark", "division"):
         here, there = getattr(plan, name), configuration[name]
         if here != there:
-            yield Problem(path, f"{name} is {short(here)} here, {short(there)} there")
+            yield Problem(f"{name} is {short(here)} here, {short(there)} there")
     for message in _settings_not_taken(plan.settings, configuration):
-        yield Problem(path, message)
+        yield Problem(message)
     benchmark = campaign.benchmark
     if benchmark is not None and configuration["model"] not in benchmark.models:
-        yield Problem(path, f"{short(configuration['model'])} is not a model of {benchmark.name}")
+        yield Problem(f"{short(configuration['model'])} is not a model of {benchmark.name}")
 
 
 def _settings_not_taken(settings: Sequence[str], configuration: Mapping[str, Any]) -> Iterator[str]:
@@ -96,12 +95,11 @@ def closed_division(campaign: CampaignView, plan: Plan, benchmark: Benchmark) ->
     """
     if plan.practice:
         return
-    path = campaign.where("campaign.json")
     if plan.configuration["max_steps"] is not None:
-        yield Problem(path, "max_steps cuts the runs short, which only practice may")
+        yield Problem("max_steps cuts the runs short, which only practice may")
     if plan.division == "closed":
         for violation in benchmark.closed_violations({**LATER, **plan.configuration}):
-            yield Problem(path, violation)
+            yield Problem(violation)
 
 
 @rule("HYP003", "logged-hyperparameters", ERROR, RUN)
@@ -132,17 +130,15 @@ def logged_hyperparameters(
         line = None if record is None else record.line
         if key not in logged:
             if run.whole:
-                yield Problem(run.log_path, f"{key} is missing")
+                yield Problem(f"{key} is missing")
         elif key not in expected:
-            yield Problem(run.log_path, f"{key} does not belong to {config.optimizer}", line)
+            yield Problem(f"{key} does not belong to {config.optimizer}", line)
         elif not same(logged[key], expected[key]):
             yield Problem(
-                run.log_path,
-                f"{key} is {short(logged[key])}, by the configuration {short(expected[key])}",
-                line,
+                f"{key} is {short(logged[key])}, by the configuration {short(expected[key])}", line
             )
         if timeline.count(key) > 1:
-            yield Problem(run.log_path, f"{key} is logged {timeline.count(key)} times", line)
+            yield Problem(f"{key} is logged {timeline.count(key)} times", line)
 
 
 def _expected(

@@ -53,10 +53,10 @@ def tracked_statistics(
     """
     for record in (*timeline.all(keys.RUN_START), *timeline.all(keys.RUN_RESTART)):
         if keys.BOOT not in record.metadata:
-            yield Problem(run.log_path, f"{record.key} without {keys.BOOT}", record.line)
+            yield Problem(f"{record.key} without {keys.BOOT}", record.line)
     for record in timeline.all(keys.WEIGHTS_DIGEST):
         if not (isinstance(record.value, str) and _SHA256.match(record.value)):
-            yield Problem(run.log_path, f"weights_digest is {short(record.value)}", record.line)
+            yield Problem(f"weights_digest is {short(record.value)}", record.line)
     if configuration.global_batch_size <= 0:
         return  # epoch-samples tells
     for record in timeline.all(keys.TRACKED_STATS):
@@ -65,10 +65,10 @@ def tracked_statistics(
         absent = [name for name, found in told.items() if found is None]
         epoch = number(record.metadata.get(keys.EPOCH_NUM))
         if absent:
-            yield Problem(run.log_path, f"no {', '.join(absent)}", record.line)
+            yield Problem(f"no {', '.join(absent)}", record.line)
         elif epoch is not None:  # otherwise event-order tells
             for message in _contradictions(configuration, train_samples, int(epoch), value):
-                yield Problem(run.log_path, message, record.line)
+                yield Problem(message, record.line)
     yield from _exchanged(run, timeline, configuration)
 
 
@@ -85,11 +85,11 @@ def _exchanged(run: RunView, timeline: Timeline, config: Configuration) -> Itera
         most, sent = expected.pop("bytes"), number(value.get("bytes"))
         if sent is None or not (0 < sent < most or sent == most == 0):
             what = f"bytes is {short(value.get('bytes'))}, compressed from {most:g}"
-            yield Problem(run.log_path, what, record.line)
+            yield Problem(what, record.line)
     for name, count in expected.items():
         if number(value.get(name)) != count:
             what = f"{name} is {short(value.get(name))}, of the buckets' list {count:g}"
-            yield Problem(run.log_path, what, record.line)
+            yield Problem(what, record.line)
 
 
 def _contradictions(
@@ -183,15 +183,15 @@ def states_of_epochs(
         digest, losses = value.get("sha256"), value.get("step_loss")
         told.append(epoch)
         if not (isinstance(digest, str) and _SHA256.match(digest)):
-            yield Problem(run.log_path, f"the state is {short(digest)}", record.line)
+            yield Problem(f"the state is {short(digest)}", record.line)
         elif digest in seen:
-            yield Problem(run.log_path, "a state that another epoch has", record.line)
+            yield Problem("a state that another epoch has", record.line)
         elif not isinstance(losses, list) or bool(losses) != bool(epoch):
-            yield Problem(run.log_path, f"the losses are {short(losses)}", record.line)
+            yield Problem(f"the losses are {short(losses)}", record.line)
         seen.add(digest if isinstance(digest, str) else None)
     least = done if run.whole else done - 1
     if told != list(range(len(told))) or not least <= len(told) - 1 <= done:
-        yield Problem(run.log_path, f"states of the epochs {short(told)}, of {done}")
+        yield Problem(f"states of the epochs {short(told)}, of {done}")
 
 
 @rule("CNV005", "learning-curve", ERROR, RUN)
@@ -220,15 +220,14 @@ def learning_curve(run: RunView, timeline: Timeline, first_loss: Record) -> Iter
         first = number(losses[0]) or 0
         if not guessing / FIRST_LOSS_FACTOR <= first <= guessing * FIRST_LOSS_FACTOR:
             yield Problem(
-                run.log_path,
                 f"the first loss is {short(losses[0])}, that of guessing {guessing:.3g}",
                 first_loss.line,
             )
     else:
-        yield Problem(run.log_path, "no loss of the first step", first_loss.line)
+        yield Problem("no loss of the first step", first_loss.line)
     told = [(first_loss, loss) for loss in losses]
     for record in timeline.all(keys.TRACKED_STATS):
         told.append((record, mapping(record.value).get("train_loss")))
     for record, loss in told:
         if not (number(loss) or 0) > 0:
-            yield Problem(run.log_path, f"a loss of {short(loss)}", record.line)
+            yield Problem(f"a loss of {short(loss)}", record.line)

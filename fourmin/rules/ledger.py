@@ -30,10 +30,10 @@ def hash_chain(campaign: CampaignView) -> Iterator[Problem]:
     """
     for problem in campaign.chain_problems:
         if problem.kind != "schema":
-            yield Problem(campaign.where(LEDGER), problem.message, problem.line)
+            yield Problem(problem.message, problem.line, path=campaign.where(LEDGER))
     if _bytes_after_the_end(campaign):
         message = "bytes after the end of the campaign"
-        yield Problem(campaign.where(LEDGER), message, campaign.torn_line)
+        yield Problem(message, campaign.torn_line, path=campaign.where(LEDGER))
 
 
 def _bytes_after_the_end(campaign: CampaignView) -> bool:
@@ -65,7 +65,7 @@ def ledger_order(campaign: CampaignView) -> Iterator[Problem]:
     """
     if LEDGER in campaign.files:
         for contradiction in campaign.history.contradictions:
-            yield Problem(campaign.where(LEDGER), contradiction.message, contradiction.line)
+            yield Problem(contradiction.message, contradiction.line, path=campaign.where(LEDGER))
 
 
 @rule("LED003", "campaign-digest", ERROR, CAMPAIGN)
@@ -85,10 +85,7 @@ def campaign_digest(campaign: CampaignView) -> Iterator[Problem]:
     opening = campaign.history.opening
     recorded = None if opening is None else opening.data.get("campaign_sha256")
     if campaign.digest and recorded != campaign.digest:
-        yield Problem(
-            campaign.where("campaign.json"),
-            "its SHA-256 is not the one with which the ledger opens",
-        )
+        yield Problem("its SHA-256 is not the one with which the ledger opens")
 
 
 @rule("LED004", "recorded-file", ERROR, CAMPAIGN)
@@ -110,10 +107,10 @@ def recorded_file(campaign: CampaignView) -> Iterator[Problem]:
         present = campaign.settled(name)
         digest = campaign.digests.get(present)
         if present not in campaign.files:
-            yield Problem(campaign.where(name), f"the file is missing, but {at}")
+            yield Problem(f"the file is missing, but {at}", path=campaign.where(name))
         elif digest is not None and digest != recorded:
             yield Problem(
-                campaign.where(present), f"the file has changed: {at} with another SHA-256"
+                f"the file has changed: {at} with another SHA-256", path=campaign.where(present)
             )
 
 
@@ -152,7 +149,7 @@ def unrecorded_file(campaign: CampaignView) -> Iterator[Problem]:
     for name in campaign.files:
         reason = _unrecorded(campaign, name)
         if reason:
-            yield Problem(campaign.where(name), reason)
+            yield Problem(reason, path=campaign.where(name))
 
 
 def _unrecorded(campaign: CampaignView, name: str) -> str:
@@ -207,9 +204,11 @@ def interrupted_write(campaign: CampaignView) -> Iterator[Problem]:
     for name in campaign.files:
         waits = file_kind(name) == "pending" and _may_wait(campaign, name)
         if waits or file_kind(name) == "temporary":
-            yield Problem(campaign.where(name), "left by an interrupted write")
+            yield Problem("left by an interrupted write", path=campaign.where(name))
     if campaign.torn_line is not None and not _bytes_after_the_end(campaign):
-        yield Problem(campaign.where(LEDGER), "the last line has no line end", campaign.torn_line)
+        yield Problem(
+            "the last line has no line end", campaign.torn_line, path=campaign.where(LEDGER)
+        )
 
 
 @rule("LED007", "ledger-times", ERROR, CAMPAIGN)
@@ -233,8 +232,8 @@ def ledger_times(campaign: CampaignView) -> Iterator[Problem]:
     for entry in campaign.entries:
         if entry.time_ms < before:
             yield Problem(
-                campaign.where(LEDGER),
                 f"{before - entry.time_ms} ms before {what}",
                 entry.line,
+                path=campaign.where(LEDGER),
             )
         before, what = entry.time_ms, "the record before"

@@ -40,7 +40,7 @@ def practice_submitted(submission: SubmissionView) -> Iterator[Problem]:
     """
     for campaign in submission.campaigns.values():
         if campaign.plan is not None and campaign.plan.practice:
-            yield Problem(campaign.where("campaign.json"), "practice in a submission")
+            yield Problem("practice in a submission", path=campaign.where("campaign.json"))
 
 
 @rule("SUB004", "stray-file", ERROR, PACKAGE)
@@ -62,10 +62,10 @@ def stray_file(package: PackageView) -> Iterator[Problem]:
         Move the file out of the submissions.
     """
     for name, why in package.misfits:
-        yield Problem(package.where(name), why)
+        yield Problem(why, path=package.where(name))
     if package.droppings:
         first, more = package.droppings[0], len(package.droppings) - 1
-        yield Problem(package.where(first), _left_by_a_desktop(more), severity=WARNING)
+        yield Problem(_left_by_a_desktop(more), path=package.where(first), severity=WARNING)
 
 
 def _left_by_a_desktop(more: int) -> str:
@@ -91,8 +91,7 @@ def own_place(campaign: CampaignView) -> Iterator[Problem]:
     planned = campaign.planned_place
     if planned and not campaign.at_home:
         here = "/".join(name or "*" for name in campaign.place or ())
-        where = campaign.where("campaign.json")
-        yield Problem(where, f"its place is {'/'.join(map(str, planned))}, not {here}")
+        yield Problem(f"its place is {'/'.join(map(str, planned))}, not {here}")
 
 
 @rule("SUB009", "desktop-files", WARNING, CAMPAIGN)
@@ -110,7 +109,7 @@ def desktop_files(campaign: CampaignView) -> Iterator[Problem]:
     """
     found = sorted(name for name in campaign.files if file_kind(name) == "dropping")
     if found:
-        yield Problem(campaign.where(found[0]), _left_by_a_desktop(len(found) - 1))
+        yield Problem(_left_by_a_desktop(len(found) - 1), path=campaign.where(found[0]))
 
 
 @rule("SUB010", "work-in-progress", ERROR, SUBMISSION)
@@ -131,10 +130,10 @@ def work_in_progress(submission: SubmissionView) -> Iterator[Problem]:
         for name in campaign.files:
             kind = file_kind(name)
             if kind in ("lock", "pending", "temporary", "trace"):
-                yield Problem(campaign.where(name), f"a {kind} file among submissions")
+                yield Problem(f"a {kind} file among submissions", path=campaign.where(name))
         if campaign.torn_line is not None:
             where = campaign.where("ledger.jsonl")
-            yield Problem(where, "the last line has no line end", campaign.torn_line)
+            yield Problem("the last line has no line end", campaign.torn_line, path=where)
 
 
 @rule("SUB005", "private-data", WARNING, SUBMISSION)
@@ -164,7 +163,7 @@ def private_data(submission: SubmissionView) -> Iterator[Problem]:
             match = next((one for one in found if one.group() not in versions), None)
             if match is not None:
                 line = (data or b"").count(b"\n", 0, match.start()) + 1
-                yield Problem(path, f"{what}: {match.group()[:60].decode()}", line)
+                yield Problem(f"{what}: {match.group()[:60].decode()}", line, path=path)
 
 
 def _versions(system: Any) -> set[bytes]:

@@ -75,14 +75,14 @@ def faster_than_peak(
     if not phases:
         return
     if min(getattr(configuration, name) for name in _COUNTS) < 1:
-        yield unchecked(run.log_path, "a configuration that cannot run")
+        yield unchecked("a configuration that cannot run")
         return
     work = Work.of(run.ruleset, configuration.model, configuration.image_size)
     machine = Machine.of(run.ruleset, configuration, mapping(run.facts.system))
     if work is None:
-        yield unchecked(run.log_path, f"the operations of {configuration.model} are not known")
+        yield unchecked(f"the operations of {configuration.model} are not known")
     elif isinstance(machine, str):
-        yield unchecked(run.log_path, machine)
+        yield unchecked(machine)
     else:
         excess, worst = max(
             (
@@ -93,7 +93,6 @@ def faster_than_peak(
         )
         if excess > 0:
             yield Problem(
-                run.log_path,
                 f"{worst.name} took {worst.seconds:.3g} s; {machine.text} cannot do it in less "
                 f"than {worst.seconds + excess:.3g} s",
                 worst.line,
@@ -156,7 +155,7 @@ def unknown_chip(run: RunView) -> Iterator[Problem]:
         return
     for model in gpus(mapping(run.facts.system)):
         if peak_of(run.ruleset, model) is None:
-            yield Problem(run.log_path, f"no peak is known for {model[:100]}")
+            yield Problem(f"no peak is known for {model[:100]}")
 
 
 @rule("PHY003", "more-workers-than-gpus", ERROR, RUN)
@@ -177,12 +176,11 @@ def more_workers_than_gpus(run: RunView, configuration: Configuration) -> Iterat
         return
     present = sum(gpus(mapping(run.facts.system)).values())
     if not present:
-        yield unchecked(run.log_path, "no GPU was captured")
+        yield unchecked("no GPU was captured")
     elif configuration.procs_per_node > present:
         yield Problem(
-            run.log_path,
             f"{how_many(configuration.procs_per_node, 'worker')} on a node with "
-            f"{how_many(present, 'GPU')}",
+            f"{how_many(present, 'GPU')}"
         )
 
 
@@ -206,16 +204,16 @@ def energy_meter(run: RunView, configuration: Configuration) -> Iterator[Problem
     on_gpus = config.device == "cuda"
     method, scope = energy.get("method"), energy.get("scope")
     if method != ("nvml" if on_gpus else "rapl"):
-        yield Problem(run.log_path, f"{method} is no meter of a run on {config.device}")
+        yield Problem(f"{method} is no meter of a run on {config.device}")
     elif on_gpus and scope != f"{how_many(config.procs_per_node, 'GPU')} a node":
-        yield Problem(run.log_path, f"{config.procs_per_node} workers a node; counted: {scope}")
+        yield Problem(f"{config.procs_per_node} workers a node; counted: {scope}")
     elif not on_gpus and not (_x86(run) and _packages(scope)):
-        yield Problem(run.log_path, f"this processor has no RAPL packages {scope}")
+        yield Problem(f"this processor has no RAPL packages {scope}")
     nodes = [number(joules) for joules in listed(energy.get("nodes"))]
     if len(nodes) != config.nodes:
-        yield Problem(run.log_path, f"energy of {how_many(len(nodes), 'node')} of {config.nodes}")
+        yield Problem(f"energy of {how_many(len(nodes), 'node')} of {config.nodes}")
     elif not math.isclose(math.fsum(n or 0 for n in nodes), number(energy.get("joules")) or 0):
-        yield Problem(run.log_path, "the energy is not the sum of its nodes'")
+        yield Problem("the energy is not the sum of its nodes'")
 
 
 @rule("PHY005", "energy-bounds", ERROR, RUN)
@@ -254,9 +252,8 @@ def energy_bounds(run: RunView, configuration: Configuration) -> Iterator[Proble
     for joules in map(number, listed(energy.get("nodes"))):
         if joules is not None and not least <= joules <= most:
             yield Problem(
-                run.log_path,
                 f"{joules:.4g} J on a node in {seconds:.3g} s; {how_many(chips, 'chip')} of its "
-                f"kind would take {max(0, least):.3g} to {most:.3g} J",
+                f"kind would take {max(0, least):.3g} to {most:.3g} J"
             )
             return
 

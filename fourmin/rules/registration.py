@@ -41,13 +41,13 @@ def registered_before_results(campaign: CampaignView) -> Iterator[Problem]:
     seeds, known = campaign.history.seeds, campaign.registration
     if seeds is None:
         return
-    plan, landing = campaign.where("campaign.json"), known.landing
+    landing = known.landing
     if known.contradiction and landing and landing.stands:
-        yield Problem(campaign.where("ledger.jsonl"), known.contradiction, seeds.line)
+        yield Problem(known.contradiction, seeds.line, path=campaign.where("ledger.jsonl"))
     elif known.contradiction:
-        yield Problem(plan, known.contradiction)
+        yield Problem(known.contradiction)
     elif known.unproved:
-        yield Problem(plan, f"not proved: {known.unproved}", hint=known.advice, severity=NOTE)
+        yield Problem(f"not proved: {known.unproved}", hint=known.advice, severity=NOTE)
 
 
 @rule("CLK009", "seeds-after-landing", ERROR, CAMPAIGN)
@@ -69,7 +69,7 @@ def seeds_after_landing(campaign: CampaignView) -> Iterator[Problem]:
     if seeds and landing and seeds.time_ms < landing.time_ms - APART_MS:
         hours = (landing.time_ms - seeds.time_ms) / 3_600_000
         what = f"{hours:.1f} hours before its plan landed"
-        yield Problem(campaign.where("ledger.jsonl"), what, seeds.line)
+        yield Problem(what, seeds.line, path=campaign.where("ledger.jsonl"))
 
 
 @rule("LED020", "attempts-before-a-start", ERROR, CAMPAIGN)
@@ -94,9 +94,9 @@ def attempts_before_a_start(campaign: CampaignView) -> Iterator[Problem]:
     for run in campaign.history.runs.values():
         if len(run.intents) > most:
             yield Problem(
-                campaign.where("ledger.jsonl"),
                 f"{len(run.intents)} attempts of run {run.run}; {most} are allowed",
                 run.intents[most].line,
+                path=campaign.where("ledger.jsonl"),
             )
 
 
@@ -131,7 +131,6 @@ def registered_chips(run: RunView) -> Iterator[Problem]:
         number = sockets * nodes if isinstance(sockets, int) else None
     if (model, number) != (plan.chip, plan.chips):
         yield Problem(
-            run.log_path,
             f"trained on {short(number)} of {short(model)}, but campaign.json names "
-            f"{plan.chips} of {short(plan.chip)}",
+            f"{plan.chips} of {short(plan.chip)}"
         )

@@ -3,52 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 
-from fourmin.rules import (
-    audits,
-    campaigns,
-    changes,
-    clock,
-    convergence,
-    data,
-    description,
-    evaluation,
-    eventlog,
-    hidden,
-    hyperparameters,
-    learning,
-    ledger,
-    package,
-    plausibility,
-    registration,
-    restarts,
-    runs,
-    schema,
-    seeds,
-    signers,
-    system,
-)
 from fourmin.rules.foreign.table import JUDGES
 from fourmin.rules.rule import GROUPS, Rule
 
 MODULES = (
-    audits, campaigns, changes, clock, convergence, data, description, evaluation, eventlog, hidden,
-    hyperparameters, learning, ledger, package, plausibility, registration, restarts, runs, schema,
-    seeds, signers, system,
+    "audits", "campaigns", "changes", "clock", "convergence", "data", "description", "evaluation",
+    "eventlog", "hidden", "hyperparameters", "learning", "ledger", "package", "plausibility",
+    "registration", "restarts", "runs", "schema", "seeds", "signers", "system",
 )  # fmt: skip
 
 
 def _with_judges(rule: Rule) -> Rule:
     """The rule with the other sources that it judges."""
     foreign = tuple((judge.source, judge.text) for judge in JUDGES if judge.code == rule.code)
-    sources = tuple(dict.fromkeys((*rule.sources, *(source for source, _ in foreign))))
-    return replace(rule, sources=sources, foreign=foreign)
+    return replace(rule, foreign=foreign)
 
 
 def _place(rule: Rule) -> tuple[int, str]:
     return list(GROUPS).index(rule.code[:3]), rule.code
 
 
-_OWN = [rule for module in MODULES for rule in vars(module).values() if isinstance(rule, Rule)]
+_OWN = [
+    rule
+    for module in MODULES
+    for rule in vars(import_module(f"fourmin.rules.{module}")).values()
+    if isinstance(rule, Rule)
+]
 RULES = tuple(_with_judges(rule) for rule in sorted(_OWN, key=_place))
 """All rules, by group and code, with what they judge."""

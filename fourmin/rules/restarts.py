@@ -46,23 +46,22 @@ def restart_point(run: RunView) -> Iterator[Problem]:
             saved.append(epoch)
         elif record.key == keys.CHECKPOINT:
             what = f"a checkpoint after epoch {short(epoch)}, not right after its evaluation"
-            yield Problem(run.log_path, what, record.line)
+            yield Problem(what, record.line)
         if record.line not in points:
             continue
         restart = points[record.line]
         if restart.number is None or restart.epoch is None:
-            yield Problem(run.log_path, "a restart without number and epoch", record.line)
+            yield Problem("a restart without number and epoch", record.line)
             continue
         if not started:
-            yield Problem(run.log_path, f"{keys.RUN_RESTART} before run_start", record.line)
+            yield Problem(f"{keys.RUN_RESTART} before run_start", record.line)
         if restart.number <= before:
-            yield Problem(run.log_path, f"restart {restart.number} after {before}", record.line)
+            yield Problem(f"restart {restart.number} after {before}", record.line)
         before = restart.number
         while saved and saved[-1] > restart.epoch:
             saved.pop()
         if restart.epoch and (not saved or saved[-1] != restart.epoch):
             yield Problem(
-                run.log_path,
                 f"restart {restart.number} after epoch {restart.epoch}, of which there is no "
                 "checkpoint",
                 record.line,
@@ -92,9 +91,7 @@ def recorded_restart(
     for restart in run.restarts:
         if restart.number not in numbers:
             yield Problem(
-                run.log_path,
-                f"no record in the ledger tells of restart {short(restart.number)}",
-                restart.line,
+                f"no record in the ledger tells of restart {short(restart.number)}", restart.line
             )
     ledger = campaign.where("ledger.jsonl")
     lines = [record.line for record in log.records]
@@ -102,16 +99,15 @@ def recorded_restart(
     for entry in history.restarts:
         length = entry.data.get("events_bytes")
         if type(length) is not int or not at <= length <= len(events):
-            yield Problem(ledger, f"a log of {short(length)} bytes at a restart", entry.line)
+            yield Problem(f"a log of {short(length)} bytes at a restart", entry.line, path=ledger)
             return
         hashed.update(events[at:length])
         newlines += events.count(b"\n", at, length)
         at = length
         if hashed.hexdigest() != entry.data.get("events_sha256"):
             yield Problem(
-                run.log_path,
                 f"its first {length} bytes are not those of restart "
-                f"{short(entry.data.get('restart'))}",
+                f"{short(entry.data.get('restart'))}"
             )
             return
         torn = length > 0 and events[length - 1 : length] != b"\n"
@@ -130,9 +126,9 @@ def _begins_with_restart(
         reached = number(told)
         if record.key != keys.RUN_RESTART or reached is None or wanted is None or reached < wanted:
             yield Problem(
-                path,
                 f"{record.key} where restart {short(entry.data.get('restart'))} should follow",
                 record.line,
+                path=path,
             )
 
 
@@ -158,7 +154,6 @@ def restarted_run(run: RunView, timeline: Timeline) -> Iterator[Problem]:
         where = f"after epoch {restart.epoch}" if restart.epoch else "from the start of training"
         by = ", by the wall clock alone" if restart.line in moved else ""
         yield Problem(
-            run.log_path,
             f"restart {short(restart.number)}: it went on {where}, {restart.lost_ms / 1000:.1f} s "
             f"were lost{by}",
             restart.line,

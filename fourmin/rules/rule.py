@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any
 
@@ -37,10 +37,6 @@ SCOPES = (CAMPAIGN, RUN, SUBMISSION, PACKAGE, TREE, CHANGE)
 """What a rule's function is given: a `CampaignView`, a `RunView`, a `SubmissionView`, a
 `PackageView`, the list of all `CampaignView`s that are checked together, or a `ChangeView`."""
 
-FOURMIN = "fourmin"
-MLPERF = "mlperf"
-DAWNBENCH = "dawnbench"
-SOURCES = (FOURMIN, MLPERF, DAWNBENCH)
 """Whose files a rule can judge."""
 
 MOST_FINDINGS = 1000
@@ -67,11 +63,12 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Problem:
-    """What a rule's function yields: where something is wrong and why."""
+    """What a rule's function yields: what is wrong, and where."""
 
-    path: str
     message: str
     line: int | None = None
+    path: str | None = None
+    """None: in what the rule looks at, which is a run's log or a campaign's plan."""
     hint: str = ""
     severity: str = ""
     """Another severity than the rule's, where another benchmark's files are judged."""
@@ -82,9 +79,9 @@ class Problem:
 NOT_CHECKED = "not checked: "
 
 
-def unchecked(path: str, reason: str) -> Problem:
+def unchecked(reason: str, path: str | None = None) -> Problem:
     """What a rule yields that has nothing to check with: a note, which is no pass."""
-    return Problem(path, NOT_CHECKED + reason, severity=NOTE, unchecked=True)
+    return Problem(NOT_CHECKED + reason, path=path, severity=NOTE, unchecked=True)
 
 
 @dataclass(frozen=True)
@@ -144,6 +141,10 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 
 Check = Callable[..., Iterable[Problem]]
+_HOMES: dict[str, Callable[[Any], str]] = {
+    RUN: lambda run: run.log_path,
+    CAMPAIGN: lambda campaign: campaign.where("campaign.json"),
+}
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,6 @@ class Rule:
     name: str
     severity: str
     scope: str
-    sources: tuple[str, ...]
     check: Check
     foreign: tuple[tuple[str, str], ...] = ()
     """Sources of other benchmarks that the rule judges too, and what it looks at there."""
@@ -189,15 +189,12 @@ class Rule:
         """What the function takes beside the view: names of `NEEDS`."""
         return tuple(inspect.signature(self.check).parameters)[1:]
 
-    def applies_to(self, source: str) -> bool:
-        return source in self.sources
-
     def _problems(self, view: Any, path: str) -> Iterable[Problem]:
         given = []
         for name in self.needs:
             value = NEEDS[name].of(view)
             if value is None:
-                return [unchecked(path, NEEDS[name].missing)]
+                return [unchecked(NEEDS[name].missing, path)]
             given.append(value)
         return self.check(view, *given)
 
@@ -211,28 +208,26 @@ class Rule:
         A rule that fails on somebody's file must not hide what the others find, so its failure
         is a finding too.
         """
+        home = None if check else _HOMES.get(self.scope)
+        finding = partial(self._finding, home=lambda: home(view) if home else fallback_path)
         try:
             problems = iter(check(view) if check else self._problems(view, fallback_path))
-            yield from map(self._finding, islice(problems, MOST_FINDINGS))
+            yield from map(finding, islice(problems, MOST_FINDINGS))
             if next(problems, None) is not None:
                 message = f"more than {MOST_FINDINGS} findings of this rule; the rest is not told"
-                yield self._finding(Problem(fallback_path, message))
+                yield finding(Problem(message, path=fallback_path))
         except Exception as error:
-            yield self._finding(
-                Problem(
-                    fallback_path,
-                    f"the rule could not be applied to these files ({type(error).__name__}: "
-                    f"{str(error)[:200]})",
-                    hint="Report this to fourmin's maintainers, with the files.",
-                )
-            )
+            what = f"{type(error).__name__}: {str(error)[:200]}"
+            message = f"the rule could not be applied to these files ({what})"
+            hint = "Report this to fourmin's maintainers, with the files."
+            yield finding(Problem(message, path=fallback_path, hint=hint))
 
-    def _finding(self, problem: Problem) -> Finding:
+    def _finding(self, problem: Problem, home: Callable[[], str]) -> Finding:
         return Finding(
             code=self.code,
             name=self.name,
             severity=problem.severity or self.severity,
-            path=problem.path,
+            path=home() if problem.path is None else problem.path,
             line=problem.line,
             message=problem.message,
             hint=problem.hint or ("" if problem.unchecked else self.hint),
@@ -240,12 +235,6 @@ class Rule:
         )
 
 
-def rule(
-    code: str, name: str, severity: str, scope: str, sources: tuple[str, ...] = (FOURMIN,)
-) -> Callable[[Check], Rule]:
+def rule(code: str, name: str, severity: str, scope: str) -> Callable[[Check], Rule]:
     """Make a rule of the decorated function, whose docstring is the rule's page."""
-
-    def make(check: Check) -> Rule:
-        return Rule(code, name, severity, scope, sources, check)
-
-    return make
+    return partial(Rule, code, name, severity, scope)

@@ -34,10 +34,7 @@ def number_of_runs(campaign: CampaignView, plan: Plan, benchmark: Benchmark) -> 
         Run without `--runs`, or with `--practice`, which never counts.
     """
     if plan.runs != benchmark.runs and not plan.practice:
-        yield Problem(
-            campaign.where("campaign.json"),
-            f"{plan.runs} runs; {benchmark.name} asks for {benchmark.runs}",
-        )
+        yield Problem(f"{plan.runs} runs; {benchmark.name} asks for {benchmark.runs}")
 
 
 @rule("RUN002", "run-folders", ERROR, CAMPAIGN)
@@ -56,11 +53,11 @@ def run_folders(campaign: CampaignView) -> Iterator[Problem]:
     told = {run for run, history in campaign.history.runs.items() if history.intents}
     present = {run.number for run in campaign.runs}
     for number in sorted(told - present):
-        yield Problem(campaign.where(f"run-{number}"), "the run's folder is missing")
+        yield Problem("the run's folder is missing", path=campaign.where(f"run-{number}"))
     planned = None if campaign.plan is None else campaign.plan.runs
     for run in campaign.runs:
         if planned is not None and run.number is not None and run.number > planned:
-            yield Problem(run.path, f"the plan has {planned} runs")
+            yield Problem(f"the plan has {planned} runs", path=run.path)
 
 
 @rule("RUN003", "same-configuration", ERROR, RUN)
@@ -79,7 +76,7 @@ def same_configuration(run: RunView, plan: Plan, configured: Record) -> Iterator
     found = differences(configured.value, plan.configuration)
     for difference in islice(found, MOST_DIFFERENCES):
         message = difference.replace("recomputed", "registered is")
-        yield Problem(run.log_path, message, configured.line)
+        yield Problem(message, configured.line)
 
 
 @rule("RUN004", "duplicate-run", ERROR, CAMPAIGN)
@@ -101,7 +98,7 @@ def duplicate_run(campaign: CampaignView) -> Iterator[Problem]:
         for what, series in time_series(run):
             other = seen.setdefault(f"{what} {series}", run.number)
             if other != run.number:
-                yield Problem(run.log_path, f"the same {what} as run {other}")
+                yield Problem(f"the same {what} as run {other}", path=run.log_path)
 
 
 def time_series(run: RunView) -> Iterator[tuple[str, str]]:
@@ -135,7 +132,7 @@ def practice(campaign: CampaignView) -> Iterator[Problem]:
         Run without `--practice` for a campaign that counts.
     """
     if campaign.plan is not None and campaign.plan.practice:
-        yield Problem(campaign.where("campaign.json"), "practice: it never counts")
+        yield Problem("practice: it never counts")
 
 
 @rule("RUN006", "unfinished-campaign", WARNING, CAMPAIGN)
@@ -157,7 +154,9 @@ def unfinished_campaign(campaign: CampaignView) -> Iterator[Problem]:
         return
     planned = len(campaign.runs) if campaign.plan is None else campaign.plan.runs
     done = sum(run.result is not None for run in history.runs.values())
-    yield Problem(campaign.where("ledger.jsonl"), f"unfinished: {done} of {planned} runs ended")
+    yield Problem(
+        f"unfinished: {done} of {planned} runs ended", path=campaign.where("ledger.jsonl")
+    )
 
 
 @rule("RUN007", "abandoned-campaign", WARNING, CAMPAIGN)
@@ -175,7 +174,7 @@ def abandoned_campaign(campaign: CampaignView) -> Iterator[Problem]:
     """
     abandon = campaign.history.abandon
     if abandon is not None:
-        yield Problem(campaign.where("ledger.jsonl"), "abandoned", abandon.line)
+        yield Problem("abandoned", abandon.line, path=campaign.where("ledger.jsonl"))
 
 
 @rule("RUN008", "summary-from-runs", ERROR, CAMPAIGN)
@@ -199,7 +198,7 @@ def summary_from_runs(
         return  # strict-json or recorded-file tells
     expected = summarize(plan, campaign.digest, close.previous, runs)
     for difference in islice(differences(summary.file.value, expected), MOST_DIFFERENCES):
-        yield Problem(campaign.where(summary.path), difference)
+        yield Problem(difference, path=campaign.where(summary.path))
 
 
 @rule("RUN009", "run-not-converged", NOTE, RUN)
@@ -218,7 +217,7 @@ def run_not_converged(run: RunView) -> Iterator[Problem]:
     status = run.facts.status
     if run.complete and run.log is not None and not run.practice and status != "converged":
         failure = run.facts.failure
-        yield Problem(run.log_path, f"{status}" + (f": {str(failure)[:200]}" if failure else ""))
+        yield Problem(f"{status}" + (f": {str(failure)[:200]}" if failure else ""))
 
 
 @rule("RUN010", "run-without-campaign", WARNING, RUN)
@@ -236,4 +235,4 @@ def run_without_campaign(run: RunView) -> Iterator[Problem]:
         Check the run within its campaign's folder.
     """
     if run.campaign is None:
-        yield Problem(run.path, "no campaign vouches for this run")
+        yield Problem("no campaign vouches for this run", path=run.path)

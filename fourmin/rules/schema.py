@@ -37,9 +37,11 @@ def strict_json(campaign: CampaignView) -> Iterator[Problem]:
     for document in _documents(campaign):
         error = document.file.error
         if error is not None:
-            yield Problem(campaign.where(document.path), error.message, error.line)
+            yield Problem(error.message, error.line, path=campaign.where(document.path))
         elif document.file.data != json_bytes(document.file.value):
-            yield Problem(campaign.where(document.path), "not spaced or spelled as it was written")
+            yield Problem(
+                "not spaced or spelled as it was written", path=campaign.where(document.path)
+            )
 
 
 @rule("SCH002", "schema", ERROR, CAMPAIGN)
@@ -60,10 +62,10 @@ def schema(campaign: CampaignView) -> Iterator[Problem]:
     """
     for document in _documents(campaign):
         for error in document.schema_errors:
-            yield Problem(campaign.where(document.path), str(error))
+            yield Problem(str(error), path=campaign.where(document.path))
     for wrong in campaign.chain_problems:
         if wrong.kind == "schema":
-            yield Problem(campaign.where("ledger.jsonl"), wrong.message, wrong.line)
+            yield Problem(wrong.message, wrong.line, path=campaign.where("ledger.jsonl"))
 
 
 @rule("SCH003", "unexpected-file", ERROR, CAMPAIGN)
@@ -84,13 +86,15 @@ def unexpected_file(campaign: CampaignView) -> Iterator[Problem]:
     for name in campaign.files:
         kind, practice = file_kind(name), campaign.plan is not None and campaign.plan.practice
         if kind == "unknown" or (kind == "trace" and not practice):
-            yield Problem(campaign.where(name), "a file that does not belong to a campaign")
+            yield Problem("a file that does not belong to a campaign", path=campaign.where(name))
     runs = {run.path for run in campaign.runs}
     for folder in campaign.folders:
         if is_checkpoints(folder) and not campaign.history.ended:
             continue
         if campaign.where(folder) not in runs:
-            yield Problem(campaign.where(folder), "a folder that does not belong to a campaign")
+            yield Problem(
+                "a folder that does not belong to a campaign", path=campaign.where(folder)
+            )
 
 
 @rule("SCH004", "unsafe-path", ERROR, CAMPAIGN)
@@ -110,7 +114,7 @@ def unsafe_path(campaign: CampaignView) -> Iterator[Problem]:
         Put the file itself there, under its plain name.
     """
     for fault in campaign.faults:
-        yield Problem(campaign.where(fault.path), fault.message)
+        yield Problem(fault.message, path=campaign.where(fault.path))
 
 
 @rule("SCH005", "missing-file", ERROR, CAMPAIGN)
@@ -129,7 +133,7 @@ def missing_file(campaign: CampaignView) -> Iterator[Problem]:
     """
     for name in ("campaign.json", "ledger.jsonl"):
         if name not in campaign.files:
-            yield Problem(campaign.where(name), "the file is missing")
+            yield Problem("the file is missing", path=campaign.where(name))
 
 
 @rule("SCH006", "unknown-benchmark", ERROR, CAMPAIGN)
@@ -148,10 +152,7 @@ def unknown_benchmark(campaign: CampaignView) -> Iterator[Problem]:
     """
     plan = campaign.plan
     if plan is not None and campaign.benchmark is None:
-        yield Problem(
-            campaign.where("campaign.json"),
-            f"ruleset {plan.ruleset} has no benchmark {plan.benchmark} here",
-        )
+        yield Problem(f"ruleset {plan.ruleset} has no benchmark {plan.benchmark} here")
 
 
 @rule("SCH007", "estimate-as-result", ERROR, CAMPAIGN)
@@ -175,7 +176,9 @@ def estimate_as_result(campaign: CampaignView) -> Iterator[Problem]:
 
 def lone_estimate(path: str) -> Problem:
     """What is wrong with an estimate at `path`, where no campaign is around it."""
-    return Problem(path, "this is an estimate by cost models, of kind fourmin-estimate: no result")
+    return Problem(
+        "this is an estimate by cost models, of kind fourmin-estimate: no result", path=path
+    )
 
 
 @rule("SCH008", "line-ends", ERROR, CAMPAIGN)
@@ -203,4 +206,4 @@ def line_ends(campaign: CampaignView) -> Iterator[Problem]:
 def converted_files(path: str, names: Sequence[str]) -> Problem:
     """What is wrong below `path` where git converted the line ends of files."""
     more = f" and {len(names) - 1} more files" if len(names) > 1 else ""
-    return Problem(path, f"every line of {names[0]}{more} ends in CRLF: git converted them")
+    return Problem(f"every line of {names[0]}{more} ends in CRLF: git converted them", path=path)

@@ -37,10 +37,10 @@ def assigned_seeds(campaign: CampaignView, plan: Plan, assignment: Entry) -> Ite
         seeds = []
     if not same(assignment.data.get("seeds"), seeds):
         yield Problem(
-            campaign.where("ledger.jsonl"),
             f"the seeds are {short(assignment.data.get('seeds'))}, the beacon and the campaign's "
             f"digest give {short(seeds)}",
             assignment.line,
+            path=campaign.where("ledger.jsonl"),
         )
 
 
@@ -66,16 +66,14 @@ def seed_as_assigned(
     for intent in history.intents:
         if not same(intent.data.get("seed"), seed):
             yield Problem(
-                campaign.where("ledger.jsonl"),
                 f"the intent of run {run.number} has seed {short(intent.data.get('seed'))}, "
                 f"assigned is {seed}",
                 intent.line,
+                path=campaign.where("ledger.jsonl"),
             )
     for record in () if run.timeline is None else run.timeline.all(keys.SEED):
         if not same(record.value, seed):
-            yield Problem(
-                run.log_path, f"seed {short(record.value)}, assigned is {seed}", record.line
-            )
+            yield Problem(f"seed {short(record.value)}, assigned is {seed}", record.line)
 
 
 def _repeated(campaign: CampaignView, fact: str) -> Iterator[tuple[RunView, list[int | None]]]:
@@ -104,7 +102,7 @@ def same_initial_weights(campaign: CampaignView) -> Iterator[Problem]:
         Nothing can be put right in the files. Run another campaign.
     """
     for run, others in _repeated(campaign, "initial_weights_digest"):
-        yield Problem(run.log_path, f"the initial weights of run {others[0]}")
+        yield Problem(f"the initial weights of run {others[0]}", path=run.log_path)
 
 
 @rule("SEE004", "same-data-order", ERROR, CAMPAIGN)
@@ -121,4 +119,4 @@ def same_data_order(campaign: CampaignView) -> Iterator[Problem]:
         Nothing can be put right in the files. Run another campaign.
     """
     for run, others in _repeated(campaign, "data_order_digest"):
-        yield Problem(run.log_path, f"the data order of run {others[0]}")
+        yield Problem(f"the data order of run {others[0]}", path=run.log_path)

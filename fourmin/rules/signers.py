@@ -36,12 +36,12 @@ def signed_by_submitter(campaign: CampaignView) -> Iterator[Problem]:
     for name in SIGNED:
         data = campaign.files.get(name)
         if data is not None and not is_signature(data):
-            yield Problem(campaign.where(name), "no signature as ssh-keygen writes it")
+            yield Problem("no signature as ssh-keygen writes it", path=campaign.where(name))
     for name, why in campaign.signing.wrong.items():
-        yield Problem(campaign.where(name), why)
+        yield Problem(why, path=campaign.where(name))
     if campaign.signing.unproved:
         why = f"not proved who signed: {campaign.signing.unproved}"
-        yield Problem(campaign.where("campaign.json"), why, severity=NOTE)
+        yield Problem(why, severity=NOTE)
 
 
 @rule("SUB026", "plain-signers", ERROR, PACKAGE)
@@ -63,10 +63,10 @@ def plain_signers(package: PackageView) -> Iterator[Problem]:
     """
     for name, submitter, data in package.signers:
         if isinstance(data, str):
-            yield Problem(package.where(name), f"the file is {data}")
+            yield Problem(f"the file is {data}", path=package.where(name))
             continue
         for line, why in read_signers(data, submitter)[1]:
-            yield Problem(package.where(name), why, line)
+            yield Problem(why, line, path=package.where(name))
 
 
 @rule("SUB027", "signers-alone", ERROR, CHANGE)
@@ -90,6 +90,8 @@ def signers_alone(change: ChangeView) -> Iterator[Problem]:
         return
     for path, name in paths.items():
         if name == SIGNERS_FILE:
-            yield Problem(path, "changed together with something else")
+            yield Problem("changed together with something else", path=path)
     for commit in change.repository.commits_touching(f"**/{SIGNERS_FILE}"):
-        yield Problem(SUBMISSIONS, f"keys changed by the commit {commit[:12]}, among other things")
+        yield Problem(
+            f"keys changed by the commit {commit[:12]}, among other things", path=SUBMISSIONS
+        )

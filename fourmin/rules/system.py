@@ -34,7 +34,7 @@ def same_system(run: RunView, plan: Plan, system: Record) -> Iterator[Problem]:
         Run a campaign on one system from beginning to end.
     """
     if mapping(system.value).get("digest") != plan.system_digest:
-        yield Problem(run.log_path, "not the system that campaign.json registers", system.line)
+        yield Problem("not the system that campaign.json registers", system.line)
 
 
 @rule("SYS002", "system-digest", ERROR, RUN)
@@ -54,10 +54,10 @@ def system_digest_matches(run: RunView, system: Record) -> Iterator[Problem]:
     try:
         digest = system_digest(value)
     except (AttributeError, KeyError, TypeError, ValueError):
-        yield Problem(run.log_path, "a system whose digest cannot be recomputed", system.line)
+        yield Problem("a system whose digest cannot be recomputed", system.line)
         return
     if digest != value.get("digest"):
-        yield Problem(run.log_path, "the digest is not that of this system", system.line)
+        yield Problem("the digest is not that of this system", system.line)
 
 
 @rule("SYS003", "same-package", ERROR, RUN)
@@ -74,7 +74,7 @@ def same_package(run: RunView, plan: Plan, package: Record) -> Iterator[Problem]
         Install a release, or a commit without local changes, and run another campaign.
     """
     if package.value != plan.package_digest:
-        yield Problem(run.log_path, "not the package that campaign.json registers", package.line)
+        yield Problem("not the package that campaign.json registers", package.line)
 
 
 @rule("SYS004", "interpreter-changes", WARNING, RUN)
@@ -95,7 +95,7 @@ def interpreter_changes(run: RunView) -> Iterator[Problem]:
     changes = mapping(record.value).get("interpreter_changes") if record else None
     if record is not None and changes:
         names = ", ".join(map(str, changes)) if isinstance(changes, list) else short(changes)
-        yield Problem(run.log_path, f"in effect: {names[:200]}", record.line)
+        yield Problem(f"in effect: {names[:200]}", record.line)
 
 
 @rule("SYS005", "warm-cache", NOTE, CAMPAIGN)
@@ -121,7 +121,7 @@ def warm_cache(campaign: CampaignView) -> Iterator[Problem]:
     if warm:
         run, record = warm[0]
         numbers = ", ".join(str(run.number) for run, _ in warm)
-        yield Problem(run.log_path, f"the page cache was warm in run {numbers}", record.line)
+        yield Problem(f"the page cache was warm in run {numbers}", record.line, path=run.log_path)
 
 
 @rule("SYS006", "unreleased-harness", NOTE, CAMPAIGN)
@@ -147,8 +147,7 @@ def unreleased_harness(campaign: CampaignView) -> Iterator[Problem]:
     why = _why_no_commit(campaign, plan)
     if why:
         yield Problem(
-            campaign.where("campaign.json"),
-            f"the package {plan.package_digest[:16]} is no released version of fourmin, and {why}",
+            f"the package {plan.package_digest[:16]} is no released version of fourmin, and {why}"
         )
 
 

@@ -29,7 +29,7 @@ def named_runs(campaign: CampaignView) -> Iterator[Problem]:
     How to put it right
         Nothing needs to be done.
     """
-    yield Problem(campaign.where("campaign.json"), f"{len(campaign.runs)} runs")
+    yield Problem(f"{len(campaign.runs)} runs")
 '''
 
 FORMAT = '''\

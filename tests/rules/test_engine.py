@@ -129,10 +129,10 @@ def test_a_rule_that_fails_is_a_finding_and_hides_nothing() -> None:
         How to put it right
             Nothing.
         """
-        yield Problem("a", "first")
+        yield Problem("first", path="a")
         raise KeyError("value")
 
-    rule = Rule("LOG999", "failing", ERROR, RUN, ("fourmin",), failing)
+    rule = Rule("LOG999", "failing", ERROR, RUN, failing)
     first, second = rule.findings(None, "folder")
     assert (first.path, first.message, first.hint) == ("a", "first", "Nothing.")
     assert (second.path, second.severity) == ("folder", ERROR)

@@ -25,7 +25,7 @@ from fourmin.base.files import json_bytes
 from fourmin.ledger.campaign import Campaign
 from fourmin.rules import pages, registry
 from fourmin.rules.engine import check, check_campaign
-from fourmin.rules.rule import ERROR, GROUPS, HEADINGS, SCOPES, SEVERITIES, SOURCES, Finding, Rule
+from fourmin.rules.rule import ERROR, GROUPS, HEADINGS, SCOPES, SEVERITIES, Finding, Rule
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NUMBER = re.compile(r"-?\b[0-9]+(?:[.,][0-9]+)*(?:e[-+]?[0-9]+)?")
@@ -182,8 +182,7 @@ def test_page_is_complete(rule: Rule) -> None:
     assert rule.code[3:].isdigit()
     assert rule.severity in SEVERITIES
     assert rule.scope in SCOPES
-    assert rule.sources
-    assert set(rule.sources) <= set(SOURCES)
+    assert {source for source, _ in rule.foreign} <= {"mlperf", "dawnbench"}
     assert rule.name == rule.name.lower()
     assert " " not in rule.name
 

@@ -80,9 +80,9 @@ def test_reading_ends_where_too_much_is_wrong(campaign: Path, tmp_path: Path) ->
 def test_a_rule_that_finds_the_same_again_and_again() -> None:
     def endless(_: object) -> Iterator[Problem]:
         while True:
-            yield Problem("a", "b")
+            yield Problem("b", path="a")
 
-    rule = Rule("LED001", "x", ERROR, "campaign", ("fourmin",), endless)
+    rule = Rule("LED001", "x", ERROR, "campaign", endless)
     found = list(rule.findings(None, "a"))
     assert len(found) == MOST_FINDINGS + 1
     assert "the rest is not told" in found[-1].message

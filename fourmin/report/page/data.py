@@ -16,7 +16,7 @@ from fourmin.report import wording
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAGE
 from fourmin.report.columns import DETAILS
-from fourmin.report.model import Result
+from fourmin.report.model import FOURMIN, Result
 from fourmin.report.page.overview import Figure, Line, Overview
 from fourmin.report.pair_wording import WORDS
 from fourmin.report.runs import ReportedRun
@@ -31,7 +31,6 @@ from fourmin.report.side_by_side import (
     why_apart,
 )
 from fourmin.report.wording import NONE, as_run, counts, number, seconds, title, verdict
-from fourmin.rules.rule import FOURMIN
 
 Pairs = list[tuple[str, str]]
 

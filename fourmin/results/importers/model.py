@@ -54,11 +54,6 @@ class ForeignRun:
             of_round = round_of_log(self.timeline)
         self.round = of_round
 
-    @property
-    def log_path(self) -> str:
-        """The same as `path`: a foreign run is its log."""
-        return self.path
-
     @cached_property
     def benchmark(self) -> str:
         """The benchmark as MLPerf names it; `resnet` where a log of v0.5 says so."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fourmin.rules.rule import Problem
@@ -37,8 +38,4 @@ def judge(
     code: str, scope: str, source: str
 ) -> Callable[[Callable[[Any], Iterable[Problem]]], Judge]:
     """Make a judge of the decorated function."""
-
-    def make(check: Callable[[Any], Iterable[Problem]]) -> Judge:
-        return Judge(code, scope, source, check)
-
-    return make
+    return partial(Judge, code, scope, source)

@@ -105,7 +105,7 @@ def strict_log(run: ForeignRun) -> Iterator[Problem]:
     for kind, group in groupby(ordered, key=lambda problem: problem.kind):
         first = next(group)
         more = "" if counts[kind] == 1 else f" (and {counts[kind] - 1} more)"
-        yield Problem(run.path, first.message + more, first.line, severity=ODDITIES.get(kind, NOTE))
+        yield Problem(first.message + more, first.line, severity=ODDITIES.get(kind, NOTE))
 
 
 @judge("LOG002", FOREIGN_RUN, MLPERF)
@@ -125,14 +125,14 @@ def event_counts(run: ForeignRun) -> Iterator[Problem]:
                 needed.append(keys.GRADIENT_ACCUMULATION_STEPS)
         for either in _EITHER:
             if not any(timeline.count(key) for key in either):
-                yield Problem(run.path, f"neither {either[0]} nor {either[1]}")
+                yield Problem(f"neither {either[0]} nor {either[1]}")
     for key in needed:
         if not timeline.count(key):
-            yield Problem(run.path, f"{key} is missing")
+            yield Problem(f"{key} is missing")
     for key in _ONCE:
         records = timeline.all(key)
         if len(records) > 1:
-            yield Problem(run.path, f"{key} occurs {len(records)} times", records[1].line)
+            yield Problem(f"{key} occurs {len(records)} times", records[1].line)
     if rules.setup_keys:
         yield from _conflicts(run)
         if rules.tensors and run.closed:
@@ -153,7 +153,7 @@ def _conflicts(run: ForeignRun) -> Iterator[Problem]:
                 found[key] = values
     for key, values in found.items():
         shown = ", ".join(short(value) for value in values[:3])
-        yield Problem(run.path, f"{key} is logged as {shown}", timeline.all(key)[1].line)
+        yield Problem(f"{key} is logged as {shown}", timeline.all(key)[1].line)
 
 
 def _tensors(run: ForeignRun) -> Iterator[Problem]:
@@ -161,12 +161,11 @@ def _tensors(run: ForeignRun) -> Iterator[Problem]:
         record.metadata.get(keys.TENSOR) for record in run.timeline.all(keys.WEIGHTS_INITIALIZATION)
     ]
     if not names:
-        yield Problem(run.path, f"{keys.WEIGHTS_INITIALIZATION} is missing")
+        yield Problem(f"{keys.WEIGHTS_INITIALIZATION} is missing")
     elif len(names) != len(TENSORS) or {str(name) for name in names} != TENSORS:
         yield Problem(
-            run.path,
             f"{len(names)} records of {keys.WEIGHTS_INITIALIZATION}; the round asks for one of "
-            f"each of the model's {len(TENSORS)} tensors, by MLPerf's names",
+            f"each of the model's {len(TENSORS)} tensors, by MLPerf's names"
         )
 
 
@@ -178,7 +177,7 @@ def event_order(run: ForeignRun) -> Iterator[Problem]:
     timeline = run.timeline
     start, stop = timeline.first(keys.RUN_START), timeline.last(keys.RUN_STOP)
     if start is not None and stop is not None and stop.line < start.line:
-        yield Problem(run.path, "run_stop before run_start", stop.line)
+        yield Problem("run_stop before run_start", stop.line)
         return
     if not has_setup(run):
         return
@@ -187,12 +186,12 @@ def event_order(run: ForeignRun) -> Iterator[Problem]:
         for key in (keys.EPOCH_START, keys.BLOCK_START, keys.EVAL_ACCURACY):
             first = timeline.first(key)
             if first is not None and first.line < start.line:
-                yield Problem(run.path, f"{key} before run_start", first.line)
+                yield Problem(f"{key} before run_start", first.line)
     if stop is not None:
         for key in (keys.EPOCH_START, keys.BLOCK_START, keys.EVAL_ACCURACY):
             last = timeline.last(key)
             if last is not None and last.line > stop.line:
-                yield Problem(run.path, f"{key} after run_stop", last.line)
+                yield Problem(f"{key} after run_stop", last.line)
     yield from _first_epoch(run)
 
 
@@ -202,14 +201,14 @@ def _setup_order(run: ForeignRun, start: Record | None) -> Iterator[Problem]:
     if init_stop is not None:
         late = timeline.last(keys.INIT_START)
         if late is not None and late.line > init_stop.line:
-            yield Problem(run.path, "init_start after init_stop", late.line)
+            yield Problem("init_start after init_stop", late.line)
         if start is not None and start.line < init_stop.line:
-            yield Problem(run.path, "init_stop after run_start", init_stop.line)
+            yield Problem("init_stop after run_start", init_stop.line)
     cleared = timeline.last(keys.CACHE_CLEAR)
     if cleared is not None and start is not None and cleared.line > start.line:
-        yield Problem(run.path, "cache_clear after run_start", cleared.line)
+        yield Problem("cache_clear after run_start", cleared.line)
     if init_start is not None and start is not None and init_start.line > start.line:
-        yield Problem(run.path, "init_start after run_start", init_start.line)
+        yield Problem("init_start after run_start", init_start.line)
 
 
 def _first_epoch(run: ForeignRun) -> Iterator[Problem]:
@@ -226,9 +225,7 @@ def _first_epoch(run: ForeignRun) -> Iterator[Problem]:
             first, epoch = evaluated, 0
     if first is not None and epoch is not None and epoch < 1:
         severity = ERROR if run.closed else NOTE
-        yield Problem(
-            run.path, f"epochs count from {epoch:g}, not from 1", first.line, severity=severity
-        )
+        yield Problem(f"epochs count from {epoch:g}, not from 1", first.line, severity=severity)
 
 
 @judge("LOG007", FOREIGN_RUN, MLPERF)
@@ -238,7 +235,7 @@ def log_types(run: ForeignRun) -> Iterator[Problem]:
     """
     for problem in run.log.problems:
         if problem.kind == "time-not-integer" and "string" in problem.message:
-            yield Problem(run.path, "time_ms is a string", problem.line)
+            yield Problem("time_ms is a string", problem.line)
             break
     if not has_setup(run):
         return
@@ -247,21 +244,21 @@ def log_types(run: ForeignRun) -> Iterator[Problem]:
         for name in names:
             wrong = next((r for r in records if type(r.metadata.get(name)) not in _NUMERIC), None)
             if wrong is not None:
-                yield Problem(run.path, f"{key} without a number {name}", wrong.line)
+                yield Problem(f"{key} without a number {name}", wrong.line)
     for block in run.timeline.block_intervals:
         if block.epoch_count is not None and block.epoch_count <= 0:
-            yield Problem(run.path, f"a block of {block.epoch_count:g} epochs", block.start_line)
+            yield Problem(f"a block of {block.epoch_count:g} epochs", block.start_line)
     stop = run.timeline.last(keys.RUN_STOP)
     if stop is not None and run.timeline.status is None:
-        yield Problem(run.path, "run_stop without status", stop.line)
+        yield Problem("run_stop without status", stop.line)
     for key, known in _SUBMISSION_VALUES.items():
         named = run.timeline.first(key)
         if named is not None and named.value not in known:
-            yield Problem(run.path, f"{key} is {short(named.value)}", named.line)
+            yield Problem(f"{key} is {short(named.value)}", named.line)
     for key in (keys.SUBMISSION_ORG, keys.SUBMISSION_PLATFORM):
         named = run.timeline.first(key)
         if named is not None and named.value in ("", None):
-            yield Problem(run.path, f"{key} is empty", named.line)
+            yield Problem(f"{key} is empty", named.line)
 
 
 @judge("CLK001", FOREIGN_RUN, MLPERF)
@@ -273,14 +270,13 @@ def time_backwards(run: ForeignRun) -> Iterator[Problem]:
     length = timeline.time_to_train_ms
     start, stop = timeline.first(keys.RUN_START), timeline.last(keys.RUN_STOP)
     if length is not None and length < 0 and stop is not None:
-        yield Problem(run.path, f"run_stop {-length:g} ms before run_start", stop.line)
+        yield Problem(f"run_stop {-length:g} ms before run_start", stop.line)
     first = 0 if start is None else start.line
     last = first if stop is None else stop.line
     for step in timeline.backward_steps:
         if step.by_ms > NOTICED_STEP_MS:
             timed = first < step.line <= last
             yield Problem(
-                run.path,
                 f"{step.key} {step.by_ms:g} ms before the record above it",
                 step.line,
                 severity=ERROR if timed else WARNING,
@@ -296,9 +292,9 @@ def gap_before_start(run: ForeignRun) -> Iterator[Problem]:
         return
     gap = start_ms - stop_ms
     if gap > LARGEST_GAP_MS:
-        yield Problem(run.path, f"run_start {gap / 1000:.1f} s after init_stop", start.line)
+        yield Problem(f"run_start {gap / 1000:.1f} s after init_stop", start.line)
     elif gap < -NOTICED_STEP_MS:
-        yield Problem(run.path, f"run_start {-gap / 1000:.1f} s before init_stop", start.line)
+        yield Problem(f"run_start {-gap / 1000:.1f} s before init_stop", start.line)
 
 
 @judge("CLK005", FOREIGN_RUN, MLPERF)
@@ -312,9 +308,7 @@ def long_initialization(run: ForeignRun) -> Iterator[Problem]:
     limit = limits[0 if run.closed else 1]
     minutes = (ended - begun) / 60_000
     if minutes >= limit:
-        yield Problem(
-            run.path, f"{minutes:.2f} minutes of initialization; less than {limit:g}", stop.line
-        )
+        yield Problem(f"{minutes:.2f} minutes of initialization; less than {limit:g}", stop.line)
 
 
 @judge("CLK006", FOREIGN_RUN, MLPERF)
@@ -322,9 +316,7 @@ def clock_stands(run: ForeignRun) -> Iterator[Problem]:
     """Time passes between run_start and run_stop, and between one evaluation and the next."""
     stop = run.timeline.last(keys.RUN_STOP)
     if stop is not None and run.timeline.time_to_train_ms == 0:
-        yield Problem(run.path, "no time passes from run_start to run_stop", stop.line)
+        yield Problem("no time passes from run_start to run_stop", stop.line)
     times = [evaluation.time_ms for evaluation in run.timeline.evaluations]
     if len(times) > 1 and times[0] is not None and len(set(times)) == 1:
-        yield Problem(
-            run.path, "all evaluations are of the same time", run.timeline.evaluations[-1].line
-        )
+        yield Problem("all evaluations are of the same time", run.timeline.evaluations[-1].line)

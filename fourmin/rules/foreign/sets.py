@@ -54,7 +54,7 @@ def nothing_to_judge(found: ForeignSet) -> Iterator[Problem]:
     """
     if found.unjudged:
         hint = "Give logs of ResNet-50 whose runs ended."
-        yield Problem(found.path, found.unjudged, hint=hint, severity=NOTE)
+        yield Problem(found.unjudged, hint=hint, severity=NOTE)
 
 
 @judge("SCH006", FOREIGN_SET, DAWNBENCH)
@@ -66,8 +66,8 @@ def nothing_in_the_table(found: ForeignSet) -> Iterator[Problem]:
 def _about(found: ForeignSet, path: str, message: str) -> Problem:
     """A problem in a file that the set may share with others: then it is told of the set."""
     if path.startswith(found.path) or found.source == DAWNBENCH:
-        return Problem(path, message, severity=WARNING)
-    return Problem(found.path, f"{path}: {message}", severity=WARNING)
+        return Problem(message, path=path, severity=WARNING)
+    return Problem(f"{path}: {message}", severity=WARNING)
 
 
 @judge("SCH001", FOREIGN_SET, MLPERF)
@@ -87,7 +87,7 @@ def readable_entry(found: ForeignSet) -> Iterator[Problem]:
 def number_of_runs(found: ForeignSet) -> Iterator[Problem]:
     """A result has five runs."""
     if len(found.runs) != RUNS:
-        yield Problem(found.path, f"{len(found.runs)} runs; the benchmark asks for {RUNS}")
+        yield Problem(f"{len(found.runs)} runs; the benchmark asks for {RUNS}")
 
 
 @judge("RUN003", FOREIGN_SET, MLPERF)
@@ -101,9 +101,9 @@ def same_settings(found: ForeignSet) -> Iterator[Problem]:
             other = next(run for run in found.runs if _spelled(run, key) != usual)
             record = other.timeline.first(key)
             yield Problem(
-                other.path,
                 f"{key} differs within the set: {told}",
                 None if record is None else record.line,
+                path=other.path,
             )
 
 
@@ -131,7 +131,8 @@ def one_offset(found: ForeignSet) -> Iterator[Problem]:
         usual = known.most_common(1)[0][0]
         path, epoch = next((p, e) for p, e in firsts.items() if e is not None and e != usual)
         yield Problem(
-            path, f"the first evaluation is after epoch {epoch:g}, in other runs after {usual:g}"
+            f"the first evaluation is after epoch {epoch:g}, in other runs after {usual:g}",
+            path=path,
         )
 
 
@@ -143,7 +144,7 @@ def duplicate_run(found: ForeignSet) -> Iterator[Problem]:
         for what, series in _series(run.timeline):
             other = seen.setdefault((what, series), run.path)
             if other != run.path:
-                yield Problem(run.path, f"the same {what} as {other}")
+                yield Problem(f"the same {what} as {other}", path=run.path)
                 break
 
 
@@ -167,7 +168,7 @@ def distinct_seeds(found: ForeignSet) -> Iterator[Problem]:
         if len(seeds) == 1 and number(seeds[0]) is not None:
             other = seen.setdefault(short(seeds[0]), run.path)
             if other != run.path:
-                yield Problem(run.path, f"the same seed as {other}", severity=WARNING)
+                yield Problem(f"the same seed as {other}", path=run.path, severity=WARNING)
 
 
 @judge("RUN008", FOREIGN_SET, MLPERF)
@@ -178,8 +179,8 @@ def published_scaling(found: ForeignSet) -> Iterator[Problem]:
     published, computed = number(found.scaling_factor), found.factor
     if computed is not None and (published is None or abs(published - computed) > 1e-6):
         yield Problem(
-            found.scaling_path,
             f"scaling_factor is {short(found.scaling_factor)}, recomputed {computed:.10g}",
+            path=found.scaling_path,
         )
 
 
@@ -188,9 +189,7 @@ def no_result(found: ForeignSet) -> Iterator[Problem]:
     """The runs give a result: at most one did not converge."""
     if found.score.minutes is None:
         failed = sum(run.facts.status != CONVERGED for run in found.runs)
-        yield Problem(
-            found.path, f"no benchmark result: {failed} of {len(found.runs)} runs did not converge"
-        )
+        yield Problem(f"no benchmark result: {failed} of {len(found.runs)} runs did not converge")
 
 
 @judge("RUN009", FOREIGN_SET, MLPERF)
@@ -204,10 +203,10 @@ def not_converged(found: ForeignSet) -> Iterator[Problem]:
             known = [e.accuracy for e in run.timeline.evaluations if e.accuracy is not None]
             stop = run.timeline.last(keys.RUN_STOP)
             yield Problem(
-                run.path,
                 f"{run.facts.status}: the best accuracy is {max(known, default=0):.4f}, the target "
                 f"{run.target:g}",
                 None if stop is None else stop.line,
+                path=run.path,
                 hint="Keep it: its set may have one such run, which counts as the slowest.",
                 severity=severity,
             )
@@ -219,9 +218,8 @@ def faster_than_reference(found: ForeignSet) -> Iterator[Problem]:
     told = found.convergence
     if told.reference is not None and told.epochs is not None and told.factor is None:
         yield Problem(
-            found.path,
             f"{told.epochs:.2f} epochs on average; the least that is accepted at batch "
-            f"{told.reference.global_batch_size} is {told.reference.minimum:.2f}",
+            f"{told.reference.global_batch_size} is {told.reference.minimum:.2f}"
         )
 
 
@@ -231,7 +229,7 @@ def scaled_by_reference(found: ForeignSet) -> Iterator[Problem]:
     factor = found.convergence.factor
     if factor is not None and factor > 1:
         scaled = "the score is multiplied by" if found.factor != 1 else "not scaled in this round:"
-        yield Problem(found.path, f"{scaled} {factor:.4f}")
+        yield Problem(f"{scaled} {factor:.4f}")
 
 
 @judge("CNV004", FOREIGN_SET, MLPERF)
@@ -242,7 +240,7 @@ def no_reference_point(found: ForeignSet) -> Iterator[Problem]:
         return
     if found.convergence.reference is None:
         batch = found.global_batch_size
-        yield Problem(found.path, f"no reference point of {rules.name} for batch {batch}")
+        yield Problem(f"no reference point of {rules.name} for batch {batch}")
 
 
 @judge("PHY001", FOREIGN_SET, MLPERF)
@@ -258,9 +256,8 @@ def faster_than_peak(found: ForeignSet) -> Iterator[Problem]:
     peak = peak_of(CURRENT, model[:LONGEST_NAME])
     if work is not None and peak is not None and rate * work.training > chips * peak:
         yield Problem(
-            found.path,
             f"{rate:.0f} images/s take {rate * work.training:.2g} operations/s; {chips} chips can "
-            f"do {chips * peak:.2g}",
+            f"do {chips * peak:.2g}"
         )
 
 
@@ -272,7 +269,7 @@ def system_description(found: ForeignSet) -> Iterator[Problem]:
     if not found.described:
         return
     if found.description_path is None:
-        yield Problem(found.path, f"no description systems/{found.system}.json", severity=WARNING)
+        yield Problem(f"no description systems/{found.system}.json", severity=WARNING)
     elif found.description is not None:
         names = {name.replace(" ", "_") for name in found.description}
         missing = [name for name in _DESCRIBED if name not in names]
@@ -284,13 +281,13 @@ def system_description(found: ForeignSet) -> Iterator[Problem]:
 def entry_description(found: ForeignSet) -> Iterator[Problem]:
     """An entry's JSON names author, model and hardware; what is missing is a warning."""
     if found.description is None:
-        yield Problem(found.path, "no description that can be read", severity=WARNING)
+        yield Problem("no description that can be read", severity=WARNING)
         return
     missing = [name for name in ("author", "model", "hardware") if not found.description.get(name)]
     if missing:
         yield Problem(
-            found.description_path or found.path,
             f"without {', '.join(missing)}",
+            path=found.description_path or found.path,
             severity=WARNING,
         )
 
@@ -299,7 +296,6 @@ def entry_description(found: ForeignSet) -> Iterator[Problem]:
 def without_ledger(found: ForeignSet) -> Iterator[Problem]:
     """MLPerf has no ledger and assigns no seeds: how often this was tried cannot be told."""
     yield Problem(
-        found.path,
         "no ledger and no assigned seeds: how often this was tried, and which runs were picked, "
         "cannot be told",
         hint="Nothing can be done about it in these files.",
@@ -311,7 +307,6 @@ def without_ledger(found: ForeignSet) -> Iterator[Problem]:
 def single_run(found: ForeignSet) -> Iterator[Problem]:
     """DAWNBench takes one run, logs no clock and has no ledger."""
     yield Problem(
-        found.path,
         "one run without ledger, seed or event log: neither attempts nor clock can be checked",
         hint="Nothing can be done about it in these files.",
         severity=NOTE,

@@ -65,7 +65,6 @@ def log_identity(run: ForeignRun) -> Iterator[Problem]:
     if run.benchmark not in ("", MLPERF_BENCHMARK):
         record = run.timeline.first(keys.SUBMISSION_BENCHMARK)
         yield Problem(
-            run.path,
             f"a log of {short(run.benchmark)}, not of {MLPERF_BENCHMARK}",
             None if record is None else record.line,
         )
@@ -89,7 +88,7 @@ def benchmark_dataset(run: ForeignRun) -> Iterator[Problem]:
         if count != expected:
             near = count is not None and expected * (1 - SAMPLE_SHARE) <= count <= most
             message = f"{key} is {short(record.value)}, ImageNet has {expected}"
-            yield Problem(run.path, message, record.line, severity=NOTE if near else "")
+            yield Problem(message, record.line, severity=NOTE if near else "")
 
 
 @judge("EVA001", FOREIGN_RUN, MLPERF)
@@ -112,9 +111,7 @@ def evaluation_schedule(run: ForeignRun) -> Iterator[Problem]:
             wrong = epoch - before != EPOCHS_BETWEEN
         if wrong:
             after = "the first evaluation" if before is None else f"evaluated after {before:g} and"
-            yield Problem(
-                run.path, f"{after} after epoch {epoch:g}", evaluation.line, severity=severity
-            )
+            yield Problem(f"{after} after epoch {epoch:g}", evaluation.line, severity=severity)
             return
         before = epoch
 
@@ -128,7 +125,7 @@ def accuracies(run: ForeignRun) -> Iterator[Problem]:
             percent = ": accuracies are fractions, and this may be a percentage"
             looks_so = accuracy is not None and 1 < accuracy <= 100
             message = f"an accuracy of {short(evaluation.value)}{percent if looks_so else ''}"
-            yield Problem(run.path, message, evaluation.line)
+            yield Problem(message, evaluation.line)
 
 
 @judge("EVA003", FOREIGN_RUN, MLPERF)
@@ -145,21 +142,18 @@ def stops_at_target(run: ForeignRun) -> Iterator[Problem]:
         if status is None and not has_setup(run):
             pass  # v0.5 and v0.6 did not always say
         elif status not in (keys.SUCCESS, keys.ABORTED):
-            yield Problem(run.path, f"the status {short(status)}", stop.line)
+            yield Problem(f"the status {short(status)}", stop.line)
         elif status == keys.SUCCESS and not reached and run.closed:
             yield Problem(
-                run.path,
-                f"status success, but no evaluation before it reached {run.target:g}",
-                stop.line,
+                f"status success, but no evaluation before it reached {run.target:g}", stop.line
             )
         elif status == keys.ABORTED and reached:
-            yield Problem(run.path, "status aborted, but the target was reached", stop.line)
+            yield Problem("status aborted, but the target was reached", stop.line)
     if crossing is None:
         return
     later = next((e for e in timeline.evaluations if e.line > crossing.line), None)
     if later is not None:
         yield Problem(
-            run.path,
             f"evaluated again after epoch {short(later.epoch)}, when epoch "
             f"{short(crossing.epoch)} had reached {run.target:g}",
             later.line,
@@ -179,7 +173,6 @@ def _trained_on(
         last = number(record.metadata.get(keys.EPOCH_NUM))
         if last is not None and epoch is not None and last > epoch and run.closed:
             yield Problem(
-                run.path,
                 f"trained on to epoch {last:g}, when epoch {epoch:g} had reached {run.target:g}",
                 record.line,
             )
@@ -197,7 +190,7 @@ def valid_configuration(run: ForeignRun) -> Iterator[Problem]:
         wrong = _wrong(key, value)
         if wrong:
             line = run.timeline.all(key)[0].line
-            yield Problem(run.path, f"{key} is {short(value)}: {wrong}", line)
+            yield Problem(f"{key} is {short(value)}: {wrong}", line)
 
 
 def _wrong(key: str, value: JSON) -> str:
@@ -223,7 +216,7 @@ def closed_division(run: ForeignRun) -> Iterator[Problem]:
 
     def problem(key: str, asked: str) -> Problem:
         line = run.timeline.all(key)[0].line
-        return Problem(run.path, f"{key} is {short(values[key])}; {asked}", line)
+        return Problem(f"{key} is {short(values[key])}; {asked}", line)
 
     name = values.get(keys.OPT_NAME)
     if name is not None and name not in ("lars", "sgd"):
@@ -257,7 +250,7 @@ def seed_logged(run: ForeignRun) -> Iterator[Problem]:
     if run.round is None or run.timeline.count(keys.SEED) or not has_setup(run):
         return
     wanted = run.round.seed_key and run.closed
-    yield Problem(run.path, "no seed is logged", severity=ERROR if wanted else NOTE)
+    yield Problem("no seed is logged", severity=ERROR if wanted else NOTE)
 
 
 @judge("SYS005", FOREIGN_RUN, MLPERF)
@@ -265,9 +258,7 @@ def cold_cache(run: ForeignRun) -> Iterator[Problem]:
     """cache_clear does not say that the caches were left warm, which MLPerf forbids."""
     for record in run.timeline.all(keys.CACHE_CLEAR):
         if record.value in (False, "false", "False") or record.value == 0:
-            yield Problem(
-                run.path, f"cache_clear is {short(record.value)}", record.line, severity=ERROR
-            )
+            yield Problem(f"cache_clear is {short(record.value)}", record.line, severity=ERROR)
             return
 
 
@@ -276,7 +267,7 @@ def readable_table(run: ForeignRun) -> Iterator[Problem]:
     """A table without its columns is an error, a row that cannot be read a warning."""
     for problem in run.log.problems[:10]:
         severity = ODDITIES.get(problem.kind, NOTE)
-        yield Problem(run.path, problem.message, problem.line, severity=severity)
+        yield Problem(problem.message, problem.line, severity=severity)
 
 
 @judge("CLK001", FOREIGN_RUN, DAWNBENCH)
@@ -286,7 +277,7 @@ def hours_backwards(run: ForeignRun) -> Iterator[Problem]:
         run.timeline.evaluations, run.timeline.evaluations[1:], strict=False
     ):
         if (after.time_ms or 0) < (evaluation.time_ms or 0):
-            yield Problem(run.path, "fewer hours than in the row above", after.line)
+            yield Problem("fewer hours than in the row above", after.line)
             return
 
 
@@ -296,7 +287,7 @@ def top5_accuracies(run: ForeignRun) -> Iterator[Problem]:
     for evaluation in run.timeline.evaluations:
         accuracy = evaluation.accuracy
         if accuracy is None or not 0 <= accuracy <= 1:
-            yield Problem(run.path, f"an accuracy of {short(evaluation.value)}", evaluation.line)
+            yield Problem(f"an accuracy of {short(evaluation.value)}", evaluation.line)
             return
 
 
@@ -304,4 +295,4 @@ def top5_accuracies(run: ForeignRun) -> Iterator[Problem]:
 def below_93(run: ForeignRun) -> Iterator[Problem]:
     """No row reaches a top-5 accuracy of 93%, so there is no result."""
     if run.facts.status != CONVERGED and not run.log.problem_counts.get("unreadable"):
-        yield Problem(run.path, "no row has a top-5 accuracy of at least 93%", severity=ERROR)
+        yield Problem("no row has a top-5 accuracy of at least 93%", severity=ERROR)
