@@ -47,7 +47,6 @@ _STRINGS = re.compile(_STRING, re.DOTALL)
 _TOKENS = re.compile(_STRING + rb"|[-+.0-9A-Za-z]+|[\[\]{},]", re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _BIG_EXPONENT = re.compile(rb"[eE]\+?[0-9]{3}")
-_LONG_INTEGER = re.compile(rb"(?<=[:,\[-])[0-9]{16,}")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -140,24 +139,6 @@ def canonical_bytes(value: JSON) -> bytes:
         raise ValueError(f"no canonical JSON: {error}") from None
 
 
-def parse_plain(data: bytes) -> JSON:
-    """The value of strict and canonical JSON, at the speed of the C parser; None where that needs
-    a closer look: for anything but ASCII, fractions, and more than a few brackets.
-    """
-    if not data.isascii() or data.count(b"[") + data.count(b"{") > MAX_DEPTH:
-        return None
-    long = _LONG_INTEGER.findall(data)
-    if any(len(number) > 16 or int(number) > MAX_INTEGER for number in long):
-        return None
-    text = data.decode("ascii")
-    try:
-        value: JSON = _PLAIN_DECODER.decode(text)
-    except ValueError:
-        return None
-    # Doubled keys, other orders, spellings and spaces do not come back as they were.
-    return value if _PLAIN_ENCODER.encode(value) == text else None
-
-
 def sha256_hex(data: bytes) -> str:
     """SHA-256 of raw bytes, 64 lower-case hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
@@ -181,14 +162,6 @@ def _unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise _ConstantError(name)
-
-
-def _refuse_fraction(number: str) -> NoReturn:
-    raise ValueError(number)
-
-
-_PLAIN_DECODER = json.JSONDecoder(parse_float=_refuse_fraction, parse_constant=_refuse_fraction)
-_PLAIN_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def _line(data: bytes, offset: int) -> int:

@@ -8,7 +8,6 @@ record's canonical JSON without `hash`, so that the last line is guarded as well
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,6 @@ from fourmin.base.canonical import (
     StrictJSONError,
     canonical_bytes,
     loads_strict,
-    parse_plain,
     sha256_hex,
 )
 
@@ -38,15 +36,10 @@ ENDS = ("campaign-abandon", "campaign-close")
 """Nothing follows them."""
 
 MAX_LINE_BYTES = 1 << 14
+MAX_BYTES = 3 << 19
+"""Of a ledger: more than the longest line of seeds has runs for, and many restarts of them."""
 PATIENCE = 100
 """After so many problems, or lines after the end, the rest of a ledger is not read."""
-
-_HASH = b',"hash":"'
-_TAIL = re.compile(
-    _HASH + rb'([0-9a-f]{64})","index":(0|[1-9][0-9]{0,9}),"kind":"([a-z-]{1,20})",'
-    rb'"previous":"([0-9a-f]{64})","time_ms":(0|[1-9][0-9]{0,14})}\Z'
-)
-"""How a canonical record goes on after its data."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +103,7 @@ def parse(
         at = end + 1
         digest = sha256_hex(raw)
         after_end += bool(after_end or (entries and entries[-1].kind in ENDS))
-        entry = _plain(raw, number, previous, digest) or _any(
-            raw, number, previous, digest, problems
-        )
+        entry = _entry(raw, number, previous, digest, problems)
         if entry is not None:
             entries.append(entry)
             for message in () if refused is None else refused(entry.kind, entry.data):
@@ -121,27 +112,7 @@ def parse(
     return entries, problems
 
 
-def _plain(raw: bytes, number: int, previous: str, digest: str) -> Entry | None:
-    """The entry of a line without fault, None for one that `_any` must look at."""
-    at = raw.rfind(_HASH)
-    tail = _TAIL.match(raw, at) if at > 0 else None
-    if tail is None or len(raw) > MAX_LINE_BYTES or not raw.startswith(b'{"data":{'):
-        return None
-    own, index, kind, before, time_ms = (part.decode() for part in tail.groups())
-    data = parse_plain(raw[8:at])
-    unhashed = raw[:at] + raw[tail.end(1) + 1 :]
-    if (
-        not isinstance(data, dict)
-        or kind not in KINDS
-        or before != previous
-        or int(index) != number - 1
-        or sha256_hex(unhashed) != own
-    ):
-        return None
-    return Entry(number, number - 1, kind, int(time_ms), previous, data, digest)
-
-
-def _any(
+def _entry(
     raw: bytes, number: int, previous: str, digest: str, problems: list[ChainProblem]
 ) -> Entry | None:
     """The entry of a line that can be understood; adds to `problems` what is wrong with it."""
@@ -164,11 +135,11 @@ def _any(
     if not well_formed:
         problems.append(ChainProblem("shape", number, "not a ledger record of a known kind"))
         return None
+    told = {name: value for name, value in record.items() if name != "hash"}
     try:
         if canonical_bytes(record) != raw:
             problems.append(ChainProblem("canonical", number, "not canonical JSON (RFC 8785)"))
-        unhashed = {name: value for name, value in record.items() if name != "hash"}
-        if sha256_hex(canonical_bytes(unhashed)) != record["hash"]:
+        if sha256_hex(canonical_bytes(told)) != record["hash"]:
             problems.append(ChainProblem("chain", number, "the record does not match its hash"))
     except ValueError as error:
         problems.append(ChainProblem("canonical", number, str(error)))
@@ -180,12 +151,4 @@ def _any(
         problems.append(
             ChainProblem("chain", number, f"index {record['index']} stands in place {number - 1}")
         )
-    return Entry(
-        line=number,
-        index=record["index"],
-        kind=record["kind"],
-        time_ms=record["time_ms"],
-        previous=record["previous"],
-        data=record["data"],
-        sha256=digest,
-    )
+    return Entry(line=number, sha256=digest, **told)

@@ -13,6 +13,7 @@ from fourmin.ledger.campaign import (
     RESULT_FILE,
     SUMMARY_FILE,
 )
+from fourmin.ledger.chain import MAX_BYTES
 from fourmin.ledger.signatures import SIGNED
 from fourmin.results.folder import MAX_FILE_BYTES
 from fourmin.results.names import MAX_DROPPING_BYTES, TRACE_FILE, is_dropping
@@ -57,7 +58,7 @@ def file_kind(name: str) -> str:
 
 def most_bytes(kind: str) -> int:
     """How large a file of a kind may be."""
-    small = {"dropping": MAX_DROPPING_BYTES, "signature": MAX_SIGNATURE_BYTES}
+    small = {"dropping": MAX_DROPPING_BYTES, "signature": MAX_SIGNATURE_BYTES, "ledger": MAX_BYTES}
     return small.get(kind, MAX_FILE_BYTES)
 
 

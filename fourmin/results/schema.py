@@ -8,7 +8,6 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from fourmin.results.quick_schema import Check, quick_check
 from fourmin.ruleset import load_ruleset
 
 if TYPE_CHECKING:
@@ -36,20 +35,11 @@ def schema_errors(ruleset: str, name: str, value: Any, part: str = "") -> list[S
     Empty when it is valid. Unlike JSON Schema's own reading, 1.0 is no integer here: other readers
     tell them apart. Raises FourminError for an unknown ruleset.
     """
-    if _quick_check(ruleset, name, part)(value):
-        return []
     found: Iterable[Any] = _validator(ruleset, name, part).iter_errors(value)
     return [
         SchemaError(_pointer(error.absolute_path), _message(error))
         for error in islice(found, MOST_ERRORS)
     ]
-
-
-@cache
-def _quick_check(ruleset: str, name: str, part: str) -> Check:
-    schema = load_ruleset(ruleset).schema(name)
-    parts = schema.get("$defs", {})
-    return quick_check(parts[part] if part else schema, parts)
 
 
 @cache

@@ -193,7 +193,7 @@ def a_result_of_mlperf(root: Path) -> None:
     (root / "lab/box/resnet/result_0.txt").write_text(line)
 
 
-@attack("submissions", "LED001")
+@attack("submissions", "SCH004")
 def twenty_megabytes_after_a_closed_ledger(root: Path) -> None:
     with (campaigns(root, "lab")[1] / "ledger.jsonl").open("ab") as file:
         file.write((b"x" * 79 + b"\n") * 250_000)
