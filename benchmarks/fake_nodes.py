@@ -158,7 +158,7 @@ def fake_job(folder: Path, nodes: int) -> Job:
         system_digest="", package_digest=package_digest(),
         dataset=Manifest.load(data / MANIFEST_NAME).facts(), data_dir=data,
         manifest=data / MANIFEST_NAME, events_log=campaign / "run-1" / "events.log",
-        checkpoints=campaign / "checkpoints", control_socket=folder / "control", scratch=folder,
+        checkpoints=campaign / "checkpoints", scratch=folder,
     )  # fmt: skip
 
 

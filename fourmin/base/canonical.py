@@ -96,13 +96,14 @@ def loads_strict(
 
     # Without the strings, brackets and numbers can be checked at the speed of bytes methods.
     bare = _STRINGS.sub(b"", data)
-    _check_depth(data, bare, max_depth)
-    if re.search(rb"[-+.0-9eE]{%d}" % (max_number_length + 1), bare):
-        _check_numbers(data, max_number_length)
-    if _BIG_EXPONENT.search(bare) or max_number_length > 300:
-        _check_overflow(data)
-    if _SURROGATE.search(data):
-        _check_surrogates(data)
+    if (
+        _too_deep(bare, max_depth)
+        or re.search(rb"[-+.0-9eE]{%d}" % (max_number_length + 1), bare)
+        or _BIG_EXPONENT.search(bare)
+        or max_number_length > 300
+        or _SURROGATE.search(data)
+    ):
+        _check_tokens(data, max_depth, max_number_length)
 
     try:
         value: JSON = json.loads(
@@ -168,26 +169,13 @@ def _line(data: bytes, offset: int) -> int:
     return data.count(b"\n", 0, offset) + 1
 
 
-def _check_depth(data: bytes, bare: bytes, limit: int) -> None:
+def _too_deep(bare: bytes, limit: int) -> bool:
     depth = 0
     for byte in bare.translate(None, _NOT_BRACKETS):
-        if byte in b"[{":
-            depth += 1
-            if depth > limit:
-                break
-        else:
-            depth -= 1
-    else:
-        return
-    depth = 0
-    for offset, token in _tokens(data):
-        if token in b"[{":
-            depth += 1
-            if depth > limit:
-                message = f"nested more than {limit} deep"
-                raise StrictJSONError("too-deep", message, _line(data, offset))
-        elif token in b"]}":
-            depth -= 1
+        depth += 1 if byte in b"[{" else -1
+        if depth > limit:
+            return True
+    return False
 
 
 def _tokens(data: bytes) -> Iterator[tuple[int, bytes]]:
@@ -196,37 +184,45 @@ def _tokens(data: bytes) -> Iterator[tuple[int, bytes]]:
         yield match.start(), match.group()
 
 
-def _check_numbers(data: bytes, limit: int) -> None:
+def _check_tokens(data: bytes, max_depth: int, max_number_length: int) -> None:
+    """Raise StrictJSONError for the first token that is refused though it is JSON."""
+    depth = 0
     for offset, token in _tokens(data):
-        if len(token) > limit and token[:1] in b"-+.0123456789":
-            message = f"a number of {len(token)} characters; the limit is {limit}"
-            raise StrictJSONError("number-too-long", message, _line(data, offset))
-
-
-def _check_overflow(data: bytes) -> None:
-    for offset, token in _tokens(data):
-        if token[:1] not in b"-0123456789":
-            continue
-        try:
-            infinite = abs(float(token)) == float("inf")
-        except ValueError:
-            continue  # not a number: the parser says so
-        if infinite and not token.endswith((b"inf", b"Infinity")):
+        kind = message = ""
+        if token in b"[{":
+            depth += 1
+            if depth > max_depth:
+                kind, message = "too-deep", f"nested more than {max_depth} deep"
+        elif token in b"]}":
+            depth -= 1
+        elif token[:1] in b"-+.0123456789" and len(token) > max_number_length:
+            kind = "number-too-long"
+            message = f"a number of {len(token)} characters; the limit is {max_number_length}"
+        elif token[:1] in b"-0123456789" and _overflows(token):
+            kind = "number-overflow"
             message = f"{token[:40].decode()} is too large for a 64-bit float"
-            raise StrictJSONError("number-overflow", message, _line(data, offset))
+        elif token[:1] == b'"' and _SURROGATE.search(token) and _is_lone(token):
+            kind, message = "lone-surrogate", KINDS["lone-surrogate"]
+        if kind:
+            raise StrictJSONError(kind, message, _line(data, offset))
 
 
-def _check_surrogates(data: bytes) -> None:
-    for offset, token in _tokens(data):
-        if token[:1] != b'"' or not _SURROGATE.search(token):
-            continue
-        try:
-            json.loads(token).encode("utf-8")
-        except UnicodeEncodeError:
-            line = _line(data, offset)
-            raise StrictJSONError("lone-surrogate", KINDS["lone-surrogate"], line) from None
-        except ValueError:
-            return  # not a string: the parser says so
+def _overflows(token: bytes) -> bool:
+    try:
+        infinite = abs(float(token)) == float("inf")
+    except ValueError:
+        return False  # not a number: the parser says so
+    return infinite and not token.endswith((b"inf", b"Infinity"))
+
+
+def _is_lone(token: bytes) -> bool:
+    try:
+        json.loads(token).encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    except ValueError:
+        pass  # not a string: the parser says so
+    return False
 
 
 def _first_duplicate(data: bytes) -> tuple[str, int | None]:

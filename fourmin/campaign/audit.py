@@ -185,7 +185,6 @@ def train(
             manifest=data.path.resolve(),
             events_log=folder / "events.log",
             checkpoints=folder / "checkpoints",
-            control_socket=folder / "control",
             scratch=folder,
             replay=True,
             **what,

@@ -223,7 +223,6 @@ class _SlotRun:
             manifest=self._materials.manifest.resolve(),
             events_log=folder / EVENTS_FILE,
             checkpoints=folder / CHECKPOINTS_FOLDER,
-            control_socket=scratch / "control",
             scratch=scratch,
             stage=placement.stage and placement.stage.resolve(),
             keep_states=placement.keep_states and placement.keep_states.resolve(),

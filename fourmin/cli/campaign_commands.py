@@ -13,6 +13,7 @@ from fourmin.cli import options
 from fourmin.cli.config_file import field_options, user_options
 
 SUBMISSIONS = Path("submissions")
+Into = Annotated[Path, typer.Option(help="The folder of submissions in the shared repository.")]
 
 
 def register(
@@ -33,9 +34,7 @@ def register(
             "first plan that is merged decides, and without a name the slowest is.",
         ),
     ] = None,
-    into: Annotated[
-        Path, typer.Option(help="The folder of submissions in the shared repository.")
-    ] = SUBMISSIONS,
+    into: Into = SUBMISSIONS,
     signing_key: options.SigningKey = None,
 ) -> None:
     """Write a campaign's plan for a shared repository to merge, before anything runs.
@@ -91,9 +90,7 @@ def abandon(
 
 def submit(
     campaign: Annotated[Path, typer.Argument(metavar="CAMPAIGN", help="A closed campaign.")],
-    into: Annotated[
-        Path, typer.Option(help="The folder of submissions in the shared repository.")
-    ] = SUBMISSIONS,
+    into: Into = SUBMISSIONS,
     allow_private: Annotated[
         bool, typer.Option("--allow-private", help="Publish what names a host or a user.")
     ] = False,

@@ -16,14 +16,17 @@ from fourmin.cli.panels import App
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.console import Console
-
     from fourmin.datasets.prepare import PreparedData
     from fourmin.datasets.report import CheckReport, Known
 
 app = App(help="Write or verify a dataset and its manifest.")
 
 NAMES_SHOWN = 20
+
+Dest = Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write.")]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes that work. Default: one a core.")
+]
 
 
 @app.callback()
@@ -51,17 +54,14 @@ def check(
     Shards have their manifest already: every byte of them is compared with it.
     Exit code 0: the tree is clean (and is the benchmark's); 2: it is not.
     """
-    from rich.console import Console
-
     from fourmin.datasets.check import check_tree
     from fourmin.datasets.check_shards import check_shards
     from fourmin.datasets.report import compare_with_benchmark
     from fourmin.datasets.shards import holds_shards
 
     known = _known(benchmark)
-    console = Console(stderr=True)
     examine = check_shards if holds_shards(data_dir) else check_tree
-    with _Bar("checking", console, shown=not as_json and console.is_terminal) as bar:
+    with _Bar("checking", as_json) as bar:
         report = examine(data_dir, workers, bar.update, known=known)
     differences = (
         [] if report.manifest is None else compare_with_benchmark(report.manifest, known.expected)
@@ -70,7 +70,7 @@ def check(
         told = report.to_json() | {"benchmark": benchmark, "differences": differences}
         print_json("data-check", told, indent=None)
     else:
-        _render(report, benchmark, differences, Console())
+        _render(report, benchmark, differences)
     if report.problems or differences:
         raise typer.Exit(2)
 
@@ -84,16 +84,14 @@ def prepare(
             help="What there is of the dataset: archives, folders, parquet, TFRecord, labels.",
         ),
     ],
-    dest: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write.")],
+    dest: Dest,
     tree: Annotated[
         bool, typer.Option("--tree", help="Write DIR/<split>/<class>/<image> instead of shards.")
     ] = False,
     shard_size: Annotated[
         int, typer.Option(min=1, metavar="MIB", help="Largest size of a shard in MiB.")
     ] = 256,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that work. Default: one a core.")
-    ] = None,
+    workers: Workers = None,
     as_json: options.Json = False,
 ) -> None:
     """Write a dataset, in whatever form it is, as tar shards with an index (or as a tree).
@@ -103,14 +101,11 @@ def prepare(
     CIFAR-10's and Fashion-MNIST's files. Bytes of images are never changed. Run it again after a
     kill: what was read or written is kept.
     """
-    from rich.console import Console
-
     from fourmin.datasets.fashion_mnist import is_source
     from fourmin.datasets.prepare import prepare as write
     from fourmin.datasets.prepare import prepare_fashion_mnist
 
-    console = Console(stderr=True)
-    with _Bar("writing", console, shown=not as_json and console.is_terminal) as bar:
+    with _Bar("writing", as_json) as bar:
         if len(sources) == 1 and is_source(sources[0]):
             done = prepare_fashion_mnist(sources[0], dest, bar.update)
         else:
@@ -136,7 +131,7 @@ class Generated(str, Enum):
 @app.command()
 def generate(
     dataset: Annotated[Generated, typer.Argument(help="The dataset.")],
-    dest: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write.")],
+    dest: Dest,
     classes: Annotated[int, typer.Option(min=1, max=10_000, help="Classes: the first ones.")] = 100,
     train: Annotated[
         int, typer.Option(min=1, max=100_000, help="Training images a class: the first ones.")
@@ -144,9 +139,7 @@ def generate(
     val: Annotated[
         int, typer.Option(min=1, max=100_000, help="Validation images a class: the first ones.")
     ] = 50,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes that work. Default: one a core.")
-    ] = None,
+    workers: Workers = None,
     as_json: options.Json = False,
 ) -> None:
     """Make a dataset of ImageNet's shape from nothing, as tar shards with an index.
@@ -155,12 +148,9 @@ def generate(
     pixels and 112 kB (15.3 GB in all), the same bytes on every machine. Other numbers of classes or
     images are another dataset, of the same images. What a kill left is written anew.
     """
-    from rich.console import Console
-
     from fourmin.datasets.generate import Size, generate_fractals
 
-    console = Console(stderr=True)
-    with _Bar("writing", console, shown=not as_json and console.is_terminal) as bar:
+    with _Bar("writing", as_json) as bar:
         done = generate_fractals(dest, Size(classes, train, val), workers, bar.update)
     _tell("data-generate", done, as_json)
 
@@ -191,24 +181,20 @@ def _known(benchmark: str | None) -> Known:
 class _Bar:
     """A progress bar with images a second and the time left, or nothing at all."""
 
-    def __init__(self, doing: str, console: Console, shown: bool) -> None:
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
+    def __init__(self, doing: str, as_json: bool) -> None:
+        from rich import progress
+        from rich.console import Console
 
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[rate]} images/s, time left"),
-            TimeRemainingColumn(),
+        console = Console(stderr=True)
+        self._progress = progress.Progress(
+            "{task.description}",
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            "{task.fields[rate]} images/s, time left",
+            progress.TimeRemainingColumn(),
             console=console,
             transient=True,
-            disable=not shown,
+            disable=as_json or not console.is_terminal,
         )
         self._task = self._progress.add_task(doing, total=None, rate="-")
 
@@ -230,14 +216,14 @@ class _Bar:
         self._progress.update(self._task, completed=done, total=total, rate=rate)
 
 
-def _render(
-    report: CheckReport, benchmark: str | None, differences: list[str], console: Console
-) -> None:
+def _render(report: CheckReport, benchmark: str | None, differences: list[str]) -> None:
+    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from fourmin.datasets.manifest import BY_NAME
 
+    console = Console()
     table = Table(show_header=False, box=None)
     table.add_column(no_wrap=True)
     # A digest is of no use without its end.

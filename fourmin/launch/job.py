@@ -15,7 +15,7 @@ from fourmin.recipe.configuration import Configuration
 
 JOB_VARIABLE = "FOURMIN_JOB"
 _COMPLETE = re.compile(r"epoch-([1-9][0-9]{0,8})\Z")
-_PATHS = ("data_dir", "manifest", "events_log", "checkpoints", "control_socket", "scratch")
+_PATHS = ("data_dir", "manifest", "events_log", "checkpoints", "scratch")
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,6 @@ class Job:
     events_log: Path
     checkpoints: Path
     """The folder for checkpoints; made when there is one."""
-    control_socket: Path
     scratch: Path
     """A folder that is removed after the run."""
     clocks: Mapping[str, Any] | None = None
@@ -69,6 +68,11 @@ class Job:
     @property
     def path(self) -> Path:
         return self.scratch / "job.json"
+
+    @property
+    def control_socket(self) -> Path:
+        """Where the workers of a node and what started them talk."""
+        return self.scratch / "control"
 
     @property
     def manifest_image(self) -> Path:
@@ -100,10 +104,6 @@ class Job:
             fields[name] = None if fields[name] is None else Path(fields[name])
         fields["segments"] = tuple(fields["segments"])
         return cls(**fields)
-
-    def on_this_node(self, scratch: Path) -> Job:
-        """The same job with the paths that each node has for itself below `scratch`."""
-        return dataclasses.replace(self, scratch=scratch, control_socket=scratch / "control")
 
 
 def checkpoint_name(epoch: int) -> str:

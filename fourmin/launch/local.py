@@ -49,19 +49,10 @@ class LocalWorkers:
     """The agent and its workers, and the line to them."""
 
     def __init__(self, agent: Agent, control: ControlServer) -> None:
-        self._agent = agent
-        self.messages = control.messages
-        self._control = control
-
-    def go(self, rank: int) -> None:
-        self._control.go(rank)
-
-    def exit_code(self) -> int | None:
-        return self._agent.exit_code()
+        self._agent, self._control = agent, control
+        self.messages, self.go = control.messages, control.go
+        self.exit_code, self.output = agent.exit_code, agent.output
 
     def kill(self) -> None:
         self._agent.kill()
         self._control.close()
-
-    def output(self) -> str:
-        return self._agent.output()

@@ -112,7 +112,7 @@ class NodePart:
         try:
             self._end_run()
             scratch = Scratch()
-            job = Job.from_json(described).on_this_node(scratch.path)
+            job = replace(Job.from_json(described), scratch=scratch.path)
             self._prepared = job, scratch
             facts = preflight.node_facts(job, holds_log=self._index == 0)
             self._wire.send("facts", facts=facts, port=network.free_port())

@@ -194,10 +194,7 @@ class SlurmRun:
 
     def __init__(self, run: NodesRun, step: _Step) -> None:
         self._run, self._step = run, step
-        self.messages = run.messages
-
-    def go(self, rank: int) -> None:
-        self._run.go(rank)
+        self.messages, self.go = run.messages, run.go
 
     def exit_code(self) -> int | None:
         """The agents' exit code, or srun's if that ends first; None while they run."""

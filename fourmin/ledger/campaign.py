@@ -36,7 +36,6 @@ CHECKPOINTS_FOLDER = "checkpoints"
 PENDING = ".pending"
 KILLED_SECONDS = 600
 """A plan is written in less: what is older was given up."""
-ENDS = ("campaign-close", "campaign-abandon")
 
 Sign: TypeAlias = Callable[[bytes], bytes]
 """Gives the signature of a message, or raises FourminError."""
@@ -275,7 +274,7 @@ class Campaign:
 
     def sign_end(self, sign: Sign) -> None:
         """Sign the head of a ledger that has ended."""
-        self._write_signature(sign(message(self.digest, self.head)))
+        write_durably(self.folder / LEDGER_SIGNATURE, sign(message(self.digest, self.head)))
 
     def recover(self) -> None:
         """Finish what a kill left between a record and the renaming of its file.
@@ -308,9 +307,6 @@ class Campaign:
         os.replace(path.with_name(path.name + PENDING), path)
         sync_folder(path.parent)
 
-    def _write_signature(self, signature: bytes) -> None:
-        write_durably(self.folder / LEDGER_SIGNATURE, signature)
-
     def _append(self, kind: str, data: Mapping[str, Any], sign: Sign | None = None) -> None:
         """Append one record and make it durable before anything else happens.
 
@@ -322,22 +318,13 @@ class Campaign:
         line = chain.encode(number, kind, now, last.sha256, data)
         digest = sha256_hex(line)
         signature = sign and sign(message(self.digest, digest))
-        if kind in ENDS:
+        if kind in chain.ENDS:
             self._drop_checkpoints()
         append_line(self.folder / LEDGER_FILE, line)
         if signature:
-            self._write_signature(signature)
-        self.entries.append(
-            chain.Entry(
-                line=last.line + 1,
-                index=number,
-                kind=kind,
-                time_ms=now,
-                previous=last.sha256,
-                data=dict(data),
-                sha256=digest,
-            )
-        )
+            write_durably(self.folder / LEDGER_SIGNATURE, signature)
+        entry = chain.Entry(last.line + 1, number, kind, now, last.sha256, dict(data), digest)
+        self.entries.append(entry)
 
 
 def _assignment(beacon: str, registration: str, digest: str, plan: Plan) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class Parsed(NamedTuple):
     oddities: list[tuple[str, str]]
 
 
-_FIELDS = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
+FIELDS = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _MLL_HEAD = re.compile(r"([0-9]+(?:\.[0-9]*)?)[ \t]+([A-Za-z0-9_]+)[ \t]?:[ \t]*")
 _MLP_HEAD = re.compile(
@@ -116,10 +116,10 @@ def parse_mllog(text: str, line: int) -> Parsed:
     fields, end = _decode(text, oddities)
     if not isinstance(fields, dict):
         raise ParseError("malformed-record", "the record is not a JSON object")
-    missing = [name for name in _FIELDS if name not in fields]
+    missing = [name for name in FIELDS if name not in fields]
     if missing:
         oddities.append(("missing-field", f"without {', '.join(missing)}"))
-    unknown = [name for name in fields if name not in _FIELDS]
+    unknown = [name for name in fields if name not in FIELDS]
     if unknown:
         oddities.append(("unknown-field", f"unknown: {', '.join(unknown)[:200]}"))
     event_type = _typed(fields, "event_type", str, None, oddities)

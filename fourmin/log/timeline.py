@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -218,19 +218,10 @@ class Timeline:
         """Every record that carries both clocks."""
         return clock_samples(self.log.records, self.restarts)
 
-    def first_reaching(
-        self, target: float, scheduled: Callable[[Evaluation], bool] | None = None
-    ) -> Evaluation | None:
-        """The first evaluation with an accuracy of at least `target`.
-
-        With `scheduled`, only of those for which it is true.
-        """
+    def first_reaching(self, target: float) -> Evaluation | None:
+        """The first evaluation with an accuracy of at least `target`."""
         for evaluation in self.evaluations:
-            if (
-                evaluation.accuracy is not None
-                and evaluation.accuracy >= target
-                and (scheduled is None or scheduled(evaluation))
-            ):
+            if evaluation.accuracy is not None and evaluation.accuracy >= target:
                 return evaluation
         return None
 

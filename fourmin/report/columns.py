@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from fourmin.base.text import printable
@@ -57,33 +58,10 @@ def filled(
     return [column for column, _ in shown], list(zip(*(texts for _, texts in shown), strict=True))
 
 
-def _figure(
-    name: str,
-    attribute: str,
-    form: str,
-    more: Say = lambda result: "",
-    on_page: Say | None = None,
-    wide: bool = False,
-    falls: bool = False,
-) -> Column:
+def _figure(name: str, attribute: str, form: str, **how: Any) -> Column:
     """A number of the result with its format."""
-
-    def value(result: Result) -> float | None:
-        found: float | None = getattr(result, attribute)
-        return found
-
-    return Column(
-        name,
-        lambda r: number(value(r), form),
-        _RIGHT,
-        name,
-        more,
-        value,
-        "number",
-        on_page,
-        wide,
-        falls,
-    )
+    value = attrgetter(attribute)
+    return Column(name, lambda r: number(value(r), form), _RIGHT, name, sort=value, **how)
 
 
 def _converged(result: Result) -> list[float]:
@@ -108,7 +86,8 @@ COLUMNS = (
            lambda r: printable(r.submitter),
            lambda r: f"{printable(r.submitter)} {printable(r.system)}".casefold(), "text"),
     Column("", lambda r: number(r.rank, "d"), {}, "rank", sort=lambda r: r.rank),
-    _figure("chips", "chips", "d", lambda r: printable(r.chip), lambda r: number(r.chips, ",d")),
+    _figure("chips", "chips", "d", more=lambda r: printable(r.chip),
+            on_page=lambda r: number(r.chips, ",d")),
     _figure("batch", "global_batch_size", ",d"),
     Column("scaled", wording.scaled, {**_RIGHT, **_UNBROKEN}),
     Column("time", lambda r: wording.time(r, r.minutes), {**_RIGHT, **_UNBROKEN}, "time to train",
@@ -122,8 +101,8 @@ COLUMNS = (
            lambda r: r.epochs_mean, on_page=lambda r: number(r.epochs_mean, ".1f"), wide=True),
     _figure("images/s", "images_per_second", ",.0f", wide=True, falls=True),
     _figure("scaling", "scaling_efficiency", ".1%",
-            lambda r: "" if r.baseline is None else f"against {r.baseline.chips:,d}", wide=True,
-            falls=True),
+            more=lambda r: "" if r.baseline is None else f"against {r.baseline.chips:,d}",
+            wide=True, falls=True),
     Column("", lambda r: printable(r.round) or NONE, {}, "round", lambda r: printable(r.source),
            lambda r: printable(f"{r.source} {r.round}"), "text"),
     Column("", lambda r: number(r.standing.campaigns, "d") if r.source == FOURMIN else NONE, {},

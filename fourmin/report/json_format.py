@@ -16,10 +16,10 @@ def render(comparison: Comparison) -> str:
         "report",
         {
             "ruleset": comparison.ruleset,
-            "results": [result.to_json() for result in comparison.results],
-            "failed": [result.to_json() for result in comparison.failed],
-            "pending": [result.to_json() for result in comparison.pending],
-            "practice": [result.to_json() for result in comparison.practice],
+            **{
+                name: [result.to_json() for result in getattr(comparison, name)]
+                for name in ("results", "failed", "pending", "practice")
+            },
         },
     )
 

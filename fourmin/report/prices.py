@@ -40,12 +40,8 @@ class Price:
 
     def to_json(self) -> dict[str, Any]:
         """What a cost made from it must say."""
-        return {
-            "currency": self.currency,
-            "per_hour": self.per_hour,
-            "source": self.source,
-            "date": self.date,
-        }
+        names = ("currency", "per_hour", "source", "date")
+        return {name: getattr(self, name) for name in names}
 
     def covers(self, submitter: str, system: str) -> bool:
         return self.system == system and self.submitter in ("", submitter)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from statistics import NormalDist
 
-from fourmin.results.statistics import sample_deviation, student_t_quantile
+from fourmin.results.statistics import quantile, sample_deviation, student_t_quantile
 
 POWER = 0.9
 """How often two results that differ by the smallest detectable difference are told apart."""
@@ -59,16 +59,7 @@ def runs_to_tell(variance: float, degrees: float, distance: float, confidence: f
 
 def chi_square_quantile(probability: float, degrees: float) -> float:
     """The x with P(X <= x) = `probability`, 0 < `probability` < 1, by bisection."""
-    low, high = 0.0, degrees + 1
-    while _chi_square_cdf(high, degrees) < probability:
-        high *= 2
-    for _ in range(100):
-        middle = (low + high) / 2
-        if _chi_square_cdf(middle, degrees) < probability:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    return quantile(lambda x: _chi_square_cdf(x, degrees), probability)
 
 
 def _chi_square_cdf(x: float, degrees: float) -> float:

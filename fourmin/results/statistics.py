@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import median
 
 
 def mean(values: Sequence[float]) -> float:
@@ -26,9 +27,8 @@ def known_mean(values: Iterable[float | None]) -> float | None:
 
 def known_median(values: Iterable[float | None]) -> float | None:
     """Median of those that are known, of an even number the mean of the middle two."""
-    known = sorted(value for value in values if value is not None)
-    middle = len(known) // 2
-    return mean([known[middle], known[~middle]]) if known else None
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def lower_quartile(values: Sequence[float]) -> float:
@@ -72,7 +72,7 @@ def student_t_quantile(probability: float, degrees: float) -> float:
         raise ValueError("probability must lie between 0 and 1, degrees of freedom above 0")
     if probability < 0.5:
         return -student_t_quantile(1 - probability, degrees)
-    return _quantile(lambda t: student_t_cdf(t, degrees), probability)
+    return quantile(lambda t: student_t_cdf(t, degrees), probability)
 
 
 def f_quantile(probability: float, above: float, below: float) -> float:
@@ -80,13 +80,13 @@ def f_quantile(probability: float, above: float, below: float) -> float:
 
     By the regularised incomplete beta function: Abramowitz and Stegun 26.6.2.
     """
-    return _quantile(
+    return quantile(
         lambda f: 1 - _incomplete_beta(below / 2, above / 2, below / (below + above * f)),
         probability,
     )
 
 
-def _quantile(distribution: Callable[[float], float], probability: float) -> float:
+def quantile(distribution: Callable[[float], float], probability: float) -> float:
     """Where a distribution over the positive numbers reaches `probability`, by bisection."""
     low, high = 0.0, 1.0
     while distribution(high) < probability:

@@ -9,6 +9,7 @@ from fourmin.ledger.file_kinds import file_kind
 from fourmin.ledger.view import CampaignView
 from fourmin.log import keys
 from fourmin.log.reader import MAX_RECORD_LENGTH, EventLog, read_log
+from fourmin.log.records import FIELDS
 from fourmin.rules.compare import short
 from fourmin.rules.rule import CAMPAIGN, ERROR, Problem, rule
 
@@ -58,14 +59,7 @@ def _of(path: str, data: bytes, log: EventLog) -> Iterator[Problem]:
             )
             break
     for record in log.records:
-        fields = {
-            "namespace": record.namespace,
-            "time_ms": record.time_ms,
-            "event_type": record.event_type,
-            "key": record.key,
-            "value": record.value,
-            "metadata": record.metadata,
-        }
+        fields = {name: getattr(record, name) for name in FIELDS}
         if (
             record.line > len(lines)
             or lines[record.line - 1] != _HEAD + json.dumps(fields).encode()

@@ -34,6 +34,6 @@ def job(tmp_path: Path) -> Iterator[Job]:
             system={}, system_digest="", package_digest=package_digest(),
             dataset=Manifest.load(manifest).facts(),
             data_dir=tmp_path, manifest=manifest, events_log=campaign / "run-1" / "events.log",
-            checkpoints=campaign / "run-1" / "checkpoints", control_socket=tmp_path / "control",
+            checkpoints=campaign / "run-1" / "checkpoints",
             scratch=tmp_path,
         )  # fmt: skip

@@ -125,11 +125,6 @@ def test_first_reaching() -> None:
     reached = run.first_reaching(0.759)
     assert reached is not None
     assert reached.epoch == 3
-    reached = run.first_reaching(
-        0.759, scheduled=lambda e: e.epoch is not None and e.epoch % 4 == 0
-    )
-    assert reached is not None
-    assert reached.epoch == 8
     assert run.first_reaching(0.9) is None
 
 

@@ -16,6 +16,7 @@ from fourmin.training.optim.foreach import ForeachOptimizer
 
 class SignSgd(ForeachOptimizer):
     entry = OPTIMIZERS["signsgd"]
+    usual = {"momentum": 0.9, "weight_decay": 0.0}
 
     def update(self, weights, grads, state, group):
         torch._foreach_mul_(state["mean"], group["momentum"])
@@ -26,7 +27,7 @@ class SignSgd(ForeachOptimizer):
 
 
 def build(groups, config):
-    return SignSgd(groups, {"lr": config.base_learning_rate, "momentum": config.momentum})
+    return SignSgd(groups, config.base_learning_rate, momentum=config.momentum)
 '''
 ENTRY = """\
     "signsgd": OptimizerEntry(

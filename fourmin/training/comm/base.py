@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -58,10 +58,19 @@ class AllReduceOptions:
     """
 
     hybrid_threshold: int
-    pipeline_bytes: int
     timeout: timedelta
+    pipeline_bytes: int = PIPELINE_BYTES
     hybrid_large: str = "ring"
     tuning: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.hybrid_threshold < 0:
+            raise FourminError(
+                f"--hybrid-threshold {self.hybrid_threshold} is negative",
+                next_step="give bytes, 0 or more",
+            )
+        if self.pipeline_bytes < 1:
+            raise ValueError(f"pipeline_bytes must be positive, not {self.pipeline_bytes}")
 
 
 class BySize:
@@ -93,40 +102,21 @@ class _Composed(Protocol):
 
 
 def build_all_reduce(
-    name: str,
-    topology: Topology,
-    *,
-    hybrid_threshold: int,
-    timeout_seconds: float,
-    pipeline_bytes: int = PIPELINE_BYTES,
-    hybrid_large: str = "ring",
-    tuning: tuple[str, ...] = (),
+    name: str, topology: Topology, *, timeout_seconds: float, **more: Any
 ) -> AllReduce:
-    """Make the algorithm called ``name``.
+    """Make the algorithm called ``name``; ``more`` are fields of ``AllReduceOptions``.
 
     All ranks must call this at the same point, after the process group is up: some algorithms
     make process groups of their own. Raises FourminError for an unknown name or for values
     that make no sense.
     """
-    if hybrid_threshold < 0:
-        raise FourminError(
-            f"--hybrid-threshold {hybrid_threshold} is negative", next_step="give bytes, 0 or more"
-        )
     if timeout_seconds <= 0:
         raise FourminError(
             f"collective_timeout_seconds {timeout_seconds} is not positive",
             next_step="give seconds, for example 600",
         )
-    if pipeline_bytes < 1:
-        raise ValueError(f"pipeline_bytes must be positive, not {pipeline_bytes}")
-    options = AllReduceOptions(
-        hybrid_threshold,
-        pipeline_bytes,
-        timedelta(seconds=timeout_seconds),
-        hybrid_large,
-        tuning,
-    )
-    return build_with_options(name, topology, options)
+    timeout = timedelta(seconds=timeout_seconds)
+    return build_with_options(name, topology, AllReduceOptions(timeout=timeout, **more))
 
 
 def build_with_options(name: str, topology: Topology, options: AllReduceOptions) -> AllReduce:

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,18 +186,12 @@ def tune_and_measure(plan: MeasurePlan, place: WorkerPlace) -> dict[str, Any]:
     """Measure what sums, make the tables of it, and measure what chooses by them as well."""
     topology = Topology.build(place.rank, place.world_size, place.ranks_per_node, plan.group_size)
 
-    def build(
-        name: str, threshold: int = 0, large: str = "ring", tuning: tuple[str, ...] = ()
-    ) -> AllReduce:
-        return build_all_reduce(
-            name,
-            topology,
-            hybrid_threshold=threshold,
-            hybrid_large=large,
-            timeout_seconds=plan.timeout_seconds,
-            tuning=tuning,
-        )
-
+    build = partial(
+        build_all_reduce,
+        topology=topology,
+        timeout_seconds=plan.timeout_seconds,
+        hybrid_threshold=0,
+    )
     common = {
         "workers": place.world_size,
         "workers_per_node": place.ranks_per_node,
@@ -223,7 +218,9 @@ def tune_and_measure(plan: MeasurePlan, place: WorkerPlace) -> dict[str, Any]:
     table, thresholds = fastest_table(found), hybrid_thresholds(found)
     large, threshold = next(iter(thresholds.items()))
     algorithms = {
-        name: algorithms.get(name) or build(name, threshold, large, table) for name in NAMES
+        name: algorithms.get(name)
+        or build(name, hybrid_threshold=threshold, hybrid_large=large, tuning=table)
+        for name in NAMES
     }
     rows = measure(algorithms, plan, place)
     return {

@@ -24,6 +24,12 @@ LOADERS = {
 }
 """Loader name to module and class; a module is imported only when its loader is used."""
 
+_SAME = (
+    "global_batch_size", "gradient_accumulation_steps", "image_size", "eval_resize",
+    "augmentation", "decoder", "decoded_cache", "eval_rectangles", "crop_area",
+)  # fmt: skip
+"""What a loader takes from the configuration by its name."""
+
 
 def build_loader(name: str, **settings: Any) -> Loader:
     """The loader called `name`, with the keyword arguments of `loader.Loader`.
@@ -60,23 +66,15 @@ def open_data(
         manifest=manifest,
         data_dir=data_dir,
         seed=seed,
-        global_batch_size=config.global_batch_size,
-        gradient_accumulation_steps=config.gradient_accumulation_steps,
         rank=rank,
         world_size=world_size,
         device=device,
         threads=config.loader_threads,
-        image_size=config.image_size,
-        eval_resize=config.eval_resize,
-        augmentation=config.augmentation,
         mean=config.pixel_mean,
         std=config.pixel_std,
         # What autocast would round to anyway, at half the bytes.
         out_dtype=torch.float16 if config.precision == "fp16" else torch.float32,
-        decoder=config.decoder,
-        decoded_cache=config.decoded_cache,
         steps=steps,
-        eval_rectangles=config.eval_rectangles,
-        crop_area=config.crop_area,
         phases=phases_of(config),
+        **{name: getattr(config, name) for name in _SAME},
     )

@@ -148,7 +148,6 @@ class ResNet(nn.Module):
         block: type[BasicBlock] | type[Bottleneck],
         depths: tuple[int, ...],
         width: int,
-        *,
         stem: Literal["large", "small", "pooled"],
         num_classes: int,
         batch_norm: BatchNormFactory,
@@ -185,48 +184,3 @@ def recompute_blocks(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, ResidualBlock):
             module.recomputed = True
-
-
-def resnet8(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
-    """Three stages of one basic block, widths 16, 32, 64: 78,042 parameters with 10 classes."""
-    return ResNet(
-        BasicBlock, (1, 1, 1), 16, stem="small", num_classes=num_classes, batch_norm=batch_norm
-    )
-
-
-def resnet20(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
-    """Three stages of three basic blocks, widths 16, 32, 64 (He et al. 2015, section 4.2).
-
-    He et al. use shortcuts without parameters here (269,722 with 10 classes); these are
-    projections as in `resnet8`, which makes 272,474.
-    """
-    return ResNet(
-        BasicBlock, (3, 3, 3), 16, stem="small", num_classes=num_classes, batch_norm=batch_norm
-    )
-
-
-def resnet50(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
-    """ResNet-50 v1.5: 25,557,032 parameters with 1,000 classes."""
-    return ResNet(
-        Bottleneck, (3, 4, 6, 3), 64, stem="large", num_classes=num_classes,
-        batch_norm=batch_norm,
-    )  # fmt: skip
-
-
-def resnet50_small(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
-    """ResNet-50 v1.5 for 64x64 images: stem 3x3 of stride 1 and no max pooling."""
-    return ResNet(
-        Bottleneck, (3, 4, 6, 3), 64, stem="small", num_classes=num_classes,
-        batch_norm=batch_norm,
-    )  # fmt: skip
-
-
-def resnet50_tiny(num_classes: int, batch_norm: BatchNormFactory) -> ResNet:
-    """ResNet-50 v1.5 for 64x64 images at a quarter of `resnet50_small`'s operations.
-
-    Stem 3x3 of stride 1, then max pooling: the stages see 32, 16, 8 and 4 pixels.
-    """
-    return ResNet(
-        Bottleneck, (3, 4, 6, 3), 64, stem="pooled", num_classes=num_classes,
-        batch_norm=batch_norm,
-    )  # fmt: skip

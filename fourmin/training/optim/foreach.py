@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 import torch
@@ -12,6 +12,9 @@ from torch.optim import Optimizer
 from fourmin.recipe.optimizers import OptimizerEntry
 
 LearningRate = float | Tensor
+Tensors = list[Tensor]
+States = dict[str, list[Tensor]]
+Group = dict[str, Any]
 
 
 class ForeachOptimizer(Optimizer):
@@ -21,14 +24,15 @@ class ForeachOptimizer(Optimizer):
     """
 
     entry: ClassVar[OptimizerEntry]
+    usual: ClassVar[dict[str, Any]]
+    """What a group has that does not say otherwise, beside `lr`."""
 
-    def update(
-        self,
-        weights: list[Tensor],
-        grads: list[Tensor],
-        state: dict[str, list[Tensor]],
-        group: dict[str, Any],
-    ) -> None:
+    def __init__(self, params: Iterable[Any], lr: LearningRate, **settings: Any) -> None:
+        if unknown := settings.keys() - self.usual:
+            raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(unknown))}")
+        super().__init__(params, {"lr": lr, **self.usual, **settings})
+
+    def update(self, weights: Tensors, grads: Tensors, state: States, group: Group) -> None:
         """One step of the parameters of a group that have gradients.
 
         `state` has for each name in the entry a tensor for each weight. All are changed in place

@@ -16,14 +16,12 @@ their common norm (NVLAMB): neither is done here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor
 
 from fourmin.recipe.optimizers import OPTIMIZERS
-from fourmin.training.optim.foreach import ForeachOptimizer, LearningRate, norms
+from fourmin.training.optim.foreach import ForeachOptimizer, Group, States, Tensors, norms
 
 if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
@@ -39,34 +37,11 @@ class Lamb(ForeachOptimizer):
     """
 
     entry = OPTIMIZERS["lamb"]
+    usual: ClassVar = {
+        "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6, "weight_decay": 0.0, "adapt": True,
+    }  # fmt: skip
 
-    def __init__(
-        self,
-        params: Iterable[Tensor] | Iterable[dict[str, Any]],
-        lr: LearningRate,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-6,
-        weight_decay: float = 0.0,
-        adapt: bool = True,
-    ) -> None:
-        defaults = {
-            "lr": lr,
-            "beta1": beta1,
-            "beta2": beta2,
-            "epsilon": epsilon,
-            "weight_decay": weight_decay,
-            "adapt": adapt,
-        }
-        super().__init__(params, defaults)
-
-    def update(
-        self,
-        weights: list[Tensor],
-        grads: list[Tensor],
-        state: dict[str, list[Tensor]],
-        group: dict[str, Any],
-    ) -> None:
+    def update(self, weights: Tensors, grads: Tensors, state: States, group: Group) -> None:
         means, squares, counts = state["exp_avg"], state["exp_avg_sq"], state["step"]
         beta1, beta2 = group["beta1"], group["beta2"]
         torch._foreach_add_(counts, 1.0)

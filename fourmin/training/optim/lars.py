@@ -14,14 +14,14 @@ gives other weights whenever the learning rate changes; MLPerf's reference point
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from fourmin.recipe.optimizers import OPTIMIZERS
-from fourmin.training.optim.foreach import ForeachOptimizer, LearningRate, norms
+from fourmin.training.optim.foreach import ForeachOptimizer, Group, States, Tensors, norms
 
 if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
@@ -47,36 +47,12 @@ class Lars(ForeachOptimizer):
     """
 
     entry = OPTIMIZERS["lars"]
+    usual: ClassVar = {
+        "momentum": 0.9, "weight_decay": 0.0, "eta": 0.001, "epsilon": 0.0, "clip": False,
+        "adapt": True,
+    }  # fmt: skip
 
-    def __init__(
-        self,
-        params: Iterable[Tensor] | Iterable[dict[str, Any]],
-        lr: LearningRate,
-        momentum: float = 0.9,
-        weight_decay: float = 0.0,
-        eta: float = 0.001,
-        epsilon: float = 0.0,
-        clip: bool = False,
-        adapt: bool = True,
-    ) -> None:
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "eta": eta,
-            "epsilon": epsilon,
-            "clip": clip,
-            "adapt": adapt,
-        }
-        super().__init__(params, defaults)
-
-    def update(
-        self,
-        weights: list[Tensor],
-        grads: list[Tensor],
-        state: dict[str, list[Tensor]],
-        group: dict[str, Any],
-    ) -> None:
+    def update(self, weights: Tensors, grads: Tensors, state: States, group: Group) -> None:
         velocities = state["momentum_buffer"]
         # A sequence gives each tensor its own factor; torch's stubs know only numbers there.
         rates: Any = _rates(weights, grads, group) if group["adapt"] else group["lr"]

@@ -5,14 +5,13 @@ Where gradients are compressed, those of weights have their momentum already.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from fourmin.recipe.optimizers import OPTIMIZERS
-from fourmin.training.optim.foreach import ForeachOptimizer
+from fourmin.training.optim.foreach import ForeachOptimizer, Group, States, Tensors
 
 if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
@@ -25,14 +24,9 @@ class SentSGD(ForeachOptimizer):
     """
 
     entry = OPTIMIZERS["sgd"]
+    usual: ClassVar = {"momentum": 0.0, "nesterov": False}
 
-    def update(
-        self,
-        weights: list[Tensor],
-        grads: list[Tensor],
-        state: dict[str, list[Tensor]],
-        group: dict[str, Any],
-    ) -> None:
+    def update(self, weights: Tensors, grads: Tensors, state: States, group: Group) -> None:
         dense = weights[0].dim() == 1  # a group is of weights, or of biases and normalizations
         added = torch._foreach_mul(weights, group["weight_decay"])
         if dense:
@@ -48,9 +42,8 @@ class SentSGD(ForeachOptimizer):
 
 def build(groups: list[dict[str, Any]], config: Configuration) -> Optimizer:
     if config.gradient_density < 1:
-        names = ("momentum", "nesterov")
-        settings = {"lr": config.base_learning_rate, **{n: getattr(config, n) for n in names}}
-        return SentSGD(groups, settings)
+        settings = {name: getattr(config, name) for name in SentSGD.usual}
+        return SentSGD(groups, config.base_learning_rate, **settings)
     return SGD(
         groups,
         lr=config.base_learning_rate,
