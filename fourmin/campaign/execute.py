@@ -102,20 +102,16 @@ _EARLIER = Failure("the campaign was interrupted", "")
 """What ended the workers of a slot that another command had started."""
 
 
+@dataclass(eq=False)
 class _SlotRun:
     """One slot on its way to an outcome, through as many launches as that takes."""
 
-    def __init__(
-        self,
-        campaign: Campaign,
-        slot: RunState,
-        materials: Materials,
-        launcher: Launcher,
-        observer: Observer,
-    ) -> None:
-        self._campaign, self._slot, self._materials = campaign, slot, materials
-        self._launcher, self._observer = launcher, observer
-        self._stopped_ms: int | None = None
+    _campaign: Campaign
+    _slot: RunState
+    _materials: Materials
+    _launcher: Launcher
+    _observer: Observer
+    _stopped_ms: int | None = None
 
     def run(self, max_restarts: int) -> None:
         """Record an outcome. Raises FourminError where workers failed once too often."""

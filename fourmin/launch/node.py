@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fourmin.base.errors import FourminError
@@ -154,22 +154,18 @@ class NodePart:
         return run.end() if run is not None else (0, "")
 
 
+@dataclass(eq=False)
 class _LocalRun:
     """The agent of one run, and the passing on of what its workers say."""
 
-    def __init__(
-        self,
-        agent: Agent,
-        workers: int,
-        control: ControlServer,
-        scratch: Scratch,
-        wire: Wire,
-    ) -> None:
-        self.control = control
-        self._agent = agent
-        self._left = workers
-        self._scratch = scratch
-        self._wire = wire
+    _agent: Agent
+    _left: int
+    """Workers that have not ended."""
+    control: ControlServer
+    _scratch: Scratch
+    _wire: Wire
+
+    def __post_init__(self) -> None:
         self._over = threading.Event()
         self._relay = threading.Thread(target=self._pass_on, daemon=True)
         self._relay.start()

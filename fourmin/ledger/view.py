@@ -72,29 +72,23 @@ class Document:
         return value if isinstance(value, dict) and not self.schema_errors else None
 
 
+@dataclass(eq=False)
 class RunView:
     """One run: its event log, and what stands beside it.
 
     `path` is the run's folder. `campaign` is None for a run that lies alone.
     """
 
-    def __init__(
-        self,
-        path: str,
-        log: EventLog | None,
-        *,
-        number: int | None = None,
-        events: bytes | None = None,
-        result: Document | None = None,
-        campaign: CampaignView | None = None,
-    ) -> None:
-        self.path = path
-        self.number = number
-        self.log_path = posixpath.join(path, EVENTS_FILE)
-        self.events = events
-        self.result = result
-        self.campaign = campaign
-        self._log = log
+    path: str
+    _log: EventLog | None
+    number: int | None = None
+    events: bytes | None = None
+    result: Document | None = None
+    campaign: CampaignView | None = None
+
+    @property
+    def log_path(self) -> str:
+        return posixpath.join(self.path, EVENTS_FILE)
 
     @cached_property
     def log(self) -> EventLog | None:

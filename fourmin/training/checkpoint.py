@@ -14,6 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +38,7 @@ class BrokenCheckpointError(Exception):
     """A checkpoint that cannot be read. It was removed: an older one, or none, takes its place."""
 
 
+@dataclass(eq=False)
 class CheckpointWriter:
     """Rank 0's writer; `folder` is made with the first checkpoint.
 
@@ -44,16 +46,10 @@ class CheckpointWriter:
     gets its name. `group` needs a CPU backend; None takes the default group.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        before_it_counts: Callable[[], None],
-        group: dist.ProcessGroup | None = None,
-    ) -> None:
-        self._folder = folder
-        self._before_it_counts = before_it_counts
-        self._group = group
-        self._writing: Future[Any] | None = None
+    _folder: Path
+    _before_it_counts: Callable[[], None]
+    _group: dist.ProcessGroup | None = None
+    _writing: Future[Any] | None = None
 
     @property
     def busy(self) -> bool:

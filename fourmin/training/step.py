@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -35,6 +36,7 @@ class Update(Protocol):
         """Go on from what `read` gave."""
 
 
+@dataclass(eq=False)
 class HostUpdate:
     """An optimizer's step, if the host has seen that the gradients are finite.
 
@@ -42,19 +44,12 @@ class HostUpdate:
     learning rate where it is.
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        buffers: Sequence[Tensor],
-        precision: Precision,
-        schedule: Callable[[int], float],
-    ) -> None:
-        """`buffers` hold all gradients."""
-        self._optimizer = optimizer
-        self._buffers = buffers
-        self._precision = precision
-        self._schedule = schedule
-        self._performed = 0
+    _optimizer: Optimizer
+    _buffers: Sequence[Tensor]
+    """They hold all gradients."""
+    _precision: Precision
+    _schedule: Callable[[int], float]
+    _performed = 0
 
     def scaled(self, loss: Tensor) -> Tensor:
         return self._precision.scale(loss)
@@ -76,22 +71,15 @@ class HostUpdate:
         self._precision.load_state_dict(dict(state))
 
 
+@dataclass(eq=False)
 class EagerStep:
     """The step by torch's modules, and the oracle of every faster one."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        update: Update,
-        reducer: GradientReducer,
-        precision: Precision,
-        label_smoothing: float,
-    ) -> None:
-        self._model = model
-        self._update = update
-        self._reducer = reducer
-        self._precision = precision
-        self._label_smoothing = label_smoothing
+    _model: nn.Module
+    _update: Update
+    _reducer: GradientReducer
+    _precision: Precision
+    _label_smoothing: float
 
     def __call__(self, micro_batches: Sequence[MicroBatch]) -> tuple[Tensor, ExposedTime]:
         """Train on one global batch: this rank's micro-batches of it.

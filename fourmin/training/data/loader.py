@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -334,22 +334,16 @@ class Loader(ABC):
         return Ahead(self._pool, self.threads, work, task)
 
 
+@dataclass(eq=False)
 class Ahead(Iterator[tuple[Work, list[Any]]]):
     """Works with what threads make of their samples; READ_AHEAD works are under way at a time."""
 
-    def __init__(
-        self,
-        pool: ThreadPoolExecutor,
-        threads: int,
-        work: Iterator[Work],
-        task: Callable[[Work, range], list[Any]],
-    ) -> None:
-        self._pool = pool
-        self._threads = threads
-        self._work = work
-        self._task = task
-        self._waiting: deque[tuple[Work, list[Future[list[Any]]]]] = deque()
-        self.begun = False
+    _pool: ThreadPoolExecutor
+    _threads: int
+    _work: Iterator[Work]
+    _task: Callable[[Work, range], list[Any]]
+    _waiting: deque[tuple[Work, list[Future[list[Any]]]]] = field(default_factory=deque)
+    begun = False
 
     def begin(self) -> None:
         """Have the first works begun, without waiting for any."""
