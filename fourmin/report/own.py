@@ -10,7 +10,7 @@ from fourmin.ledger.audits import audit_words
 from fourmin.ledger.landings import SELF, Landing
 from fourmin.ledger.registered import GONE
 from fourmin.ledger.view import CampaignView
-from fourmin.report.model import ABANDONED, CLOSED, FOURMIN, PENDING, Planned, Result
+from fourmin.report.model import ABANDONED, CLOSED, PENDING, Planned, Result
 from fourmin.report.runs import reported
 from fourmin.results.plan import Plan
 from fourmin.results.rcp import Convergence, convergence
@@ -44,7 +44,7 @@ def campaign_result(campaign: CampaignView, verdict: Verdict, now_ms: int) -> Re
     interval = score.get("ci95")
     system = next((mapping(f.system) for f in facts if f.system), {})
     return Result(
-        source=FOURMIN,
+        source="fourmin",
         path=campaign.path,
         submitter=campaign.submitter,
         system=plan.system if plan else "unknown",
@@ -81,7 +81,7 @@ def campaign_result(campaign: CampaignView, verdict: Verdict, now_ms: int) -> Re
         planned=_planned(plan, campaign, landed) if plan else None,
         nodes=configuration.get("nodes"),
         group=(
-            FOURMIN,
+            "fourmin",
             registration.word == SELF,
             (plan.ruleset, plan.benchmark, plan.division) if plan else campaign.path,
             plan and (campaign.submitter, plan.system_kind),
