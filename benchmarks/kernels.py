@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import torch
 import triton
@@ -147,7 +147,9 @@ def counting(count: Count, epilogue: bool) -> Iterator[None]:
     ) -> Any:
         if not epilogue:
             return None
-        return lambda *_: count.add(CONVOLUTIONS, (x, y), product(y, w), w)
+        counted = Mock(side_effect=lambda *_: count.add(CONVOLUTIONS, (x, y), product(y, w), w))
+        counted.scratch = 0
+        return counted
 
     with (
         patch.object(convolution.FusedConvolution, "forward", forward),

@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fourmin.training.fast.convolution import FusedConvolution
+from fourmin.training.fast.fills import ZeroedBlock
 from fourmin.training.fast.graphs import Cut
 from fourmin.training.fast.normalization import FusedBatchNorm, launch_pool_gradient
 from fourmin.training.fast.plan import FusionPlan
@@ -102,6 +103,11 @@ class FusedAlexNet:
         counters = (layer.norm.module.num_batches_tracked for layer in self._layers)
         self._counters = [counter for counter in counters if counter is not None]
 
+    @property
+    def zeroed(self) -> ZeroedBlock:
+        """Memory that each pass fills with zeros."""
+        return self._workspace.zeroed
+
     def refresh(self) -> None:
         """Take over weights and biases; call it after each change of them."""
         for layer in self._layers:
@@ -129,7 +135,7 @@ class FusedAlexNet:
 
         Dropout draws from torch's generator, in the order of the model's own forward pass.
         """
-        self._workspace.cut = cut
+        self._workspace.begin(cut)
         torch._foreach_add_(self._counters, 1)
         x = images
         for layer in self._layers:

@@ -50,8 +50,9 @@ class FusedConvolution:
         rows = rows_of(y)
         found = self._workspace.statistics_convolution(x, self.weight, y, self.stride, self.padding)
         if found is not None:
-            found(x, self.weight, y, self._workspace.partial[: 2 * self.outputs].view(2, -1))
-            norm.finalize(1, rows)
+            sums, scratch = self._zeroed(tuple(x.shape), found.scratch)
+            found(x, self.weight, y, sums, scratch)
+            norm.finalize(1, rows, sums)
             return y
         tiles = None
         if self.pointwise:
@@ -67,6 +68,16 @@ class FusedConvolution:
         )  # fmt: skip
         norm.finalize(parts, rows)
         return y
+
+    def _zeroed(self, shape: tuple[int, ...], scratch: int) -> tuple[Tensor, Tensor | None]:
+        """Sums [2, outputs] and scratch memory of this convolution alone, zeros at the start of a
+        pass; others where there is no room for them.
+        """
+        size = 2 * 4 * self.outputs
+        slot = self._workspace.zeroed.slot((self, shape), size + scratch)
+        if slot is None:
+            return self._workspace.partial[: 2 * self.outputs].view(2, -1), None
+        return slot[:size].view(torch.float32).view(2, -1), slot[size:]
 
     def _backward(self, dy: Tensor, x: Tensor, data: bool) -> Tensor:
         result: list[Tensor] = torch.ops.aten.convolution_backward(

@@ -1,7 +1,8 @@
 """Convolutions whose epilogue sums their output and its squares, through cuDNN's graph API.
 
 Needs the package `nvidia-cudnn-frontend`; without it, and for shapes that cuDNN refuses, batch
-statistics are taken in a pass of their own.
+statistics are taken in a pass of their own. So they are in deterministic runs: multiprocessors add
+to these sums in the order in which they come, in plans without cuDNN's note of it as well.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ def available() -> bool:
 class StatisticsConvolution:
     """One convolution shape: y = conv(x, w), and per channel sums of y and y * y.
 
-    The fastest of the first plans that cuDNN proposes is kept; timing waits for the device. Where
-    torch is told to be deterministic, it is the first one that gives the same bits each time.
+    The fastest of the first plans that cuDNN proposes is kept; timing waits for the device.
     Raises RuntimeError when cuDNN has no plan.
     """
 
@@ -65,8 +65,6 @@ class StatisticsConvolution:
             graph.validate()
             graph.build_operation_graph()
             graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-            if one_order := torch.are_deterministic_algorithms_enabled():
-                graph.deselect_numeric_notes([cudnn.numerical_note.NONDETERMINISTIC])
             graph.check_support()
         except Exception as error:  # the frontend's errors have no common base of their own
             raise RuntimeError(f"cuDNN refuses this convolution: {error}") from error
@@ -74,7 +72,7 @@ class StatisticsConvolution:
         sums = torch.zeros(2, y.shape[1], device=x.device)
         best: tuple[float, int] | None = None
         count = graph.get_execution_plan_count()
-        for index in range(count if one_order else min(_PLANS_TRIED, count)):
+        for index in range(min(_PLANS_TRIED, count)):
             try:
                 graph.build_plan_at_index(index)
                 self._plan = index
@@ -84,16 +82,22 @@ class StatisticsConvolution:
                 continue
             if best is None or seconds < best[0]:
                 best = (seconds, index)
-            if one_order:  # which of them is fastest differs from run to run
-                break
         if best is None:
             raise RuntimeError("cuDNN has no plan for this convolution with statistics")
         self._plan = best[1]
         self._bytes = graph.get_workspace_size_plan_at_index(self._plan)
 
-    def __call__(self, x: Tensor, weight: Tensor, y: Tensor, sums: Tensor) -> None:
-        """Fill y and sums[0:2, C], FP32, on the current stream."""
-        workspace = torch.empty(max(1, self._bytes), dtype=torch.uint8, device=x.device)
+    @property
+    def scratch(self) -> int:
+        """Bytes of device memory that a call needs beside its tensors."""
+        return max(1, int(self._bytes))
+
+    def __call__(
+        self, x: Tensor, weight: Tensor, y: Tensor, sums: Tensor, scratch: Tensor | None = None
+    ) -> None:
+        """Fill y and sums[0:2, C], FP32, on the current stream; `scratch` is uint8."""
+        if scratch is None:
+            scratch = torch.empty(self.scratch, dtype=torch.uint8, device=x.device)
         stream = torch.cuda.current_stream(x.device).cuda_stream
         self._cudnn.set_stream(handle=self._handle, stream=stream)
         self._graph.execute_plan_at_index(
@@ -104,7 +108,7 @@ class StatisticsConvolution:
                 self._sum: sums[0].data_ptr(),
                 self._squares: sums[1].data_ptr(),
             },
-            workspace.data_ptr(),
+            scratch.data_ptr(),
             self._plan,
             self._handle,
         )

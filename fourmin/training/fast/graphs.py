@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Action = Callable[[], None]
 Cut = Callable[[Action], None]
 Body = Callable[[Cut], None]
+Edit = Callable[[torch.cuda.CUDAGraph], object]
 
 
 def at_once(action: Action) -> None:
@@ -34,8 +35,11 @@ class Segments:
     never two `Segments` of one pool at the same time.
     """
 
-    def __init__(self, body: Body, pool: _POOL_HANDLE | None) -> None:
-        """Capture. `body` must have run before, so that nothing is compiled or chosen now."""
+    def __init__(self, body: Body, pool: _POOL_HANDLE | None, edit: Edit | None = None) -> None:
+        """Capture. `body` must have run before, so that nothing is compiled or chosen now.
+
+        `edit` may change each graph before it is instantiated.
+        """
         self._parts: list[tuple[torch.cuda.CUDAGraph, Action | None]] = []
         # Memory that waits for the collector would be freed while a capture forbids it.
         gc.collect()
@@ -45,15 +49,20 @@ class Segments:
         with torch.cuda.stream(stream):
             graph = _begin(pool)
 
+            def end(action: Action | None) -> None:
+                graph.capture_end()
+                if edit is not None:
+                    edit(graph)
+                graph.instantiate()
+                self._parts.append((graph, action))
+
             def cut(action: Action) -> None:
                 nonlocal graph
-                graph.capture_end()
-                self._parts.append((graph, action))
+                end(action)
                 graph = _begin(pool)
 
             body(cut)
-            graph.capture_end()
-            self._parts.append((graph, None))
+            end(None)
         torch.cuda.current_stream().wait_stream(stream)
 
     def replay(self) -> None:
@@ -65,7 +74,7 @@ class Segments:
 
 
 def _begin(pool: _POOL_HANDLE | None) -> torch.cuda.CUDAGraph:
-    graph = torch.cuda.CUDAGraph()
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
     # NCCL's watchdog thread may query events meanwhile: only this thread is held to the rules.
     graph.capture_begin(pool=pool, capture_error_mode="thread_local")
     return graph

@@ -46,19 +46,18 @@ class FusedBatchNorm:
         )  # fmt: skip
         self.finalize(parts, rows)
 
-    def finalize(self, parts: int, rows: int) -> None:
-        """From partial sums in the workspace to saved and running statistics.
+    def finalize(self, parts: int, rows: int, partial_sums: Tensor | None = None) -> None:
+        """From partial sums, those of the workspace or others, to saved and running statistics.
 
         Raises ValueError for a single row, whose variance has no unbiased estimate.
         """
         rows *= self._workspace.span
         if rows < 2:
             raise ValueError("batch statistics need more than one value per channel")
-        sums = self._workspace.totals(parts, 2 * self.channels)
-        if sums is None:
-            sums = self._workspace.partial
-        else:
-            parts = 1
+        sums = self._workspace.partial if partial_sums is None else partial_sums
+        totals = self._workspace.totals(sums, parts, 2 * self.channels)
+        if totals is not None:
+            sums, parts = totals, 1
         module = self.module
         block = channels_block(self.channels, 16)
         batchnorm.finalize_forward[(self.channels // block,)](
@@ -69,7 +68,8 @@ class FusedBatchNorm:
 
     def finalize_gradient(self, parts: int, rows: int) -> None:
         """From partial sums of a backward pass to coefficients and parameters' gradients."""
-        self.coefficients_from(parts, rows, self._workspace.totals(parts, 2 * self.channels))
+        totals = self._workspace.totals(self._workspace.partial, parts, 2 * self.channels)
+        self.coefficients_from(parts, rows, totals)
 
     def coefficients_from(
         self, parts: int, rows: int, totals: Tensor | None, stride: int = 2, product: int = 1
@@ -213,7 +213,7 @@ class BlockEnd:
     def finalize_gradient(self, parts: int, rows: int) -> None:
         """Coefficients from the partial sums of a reduction."""
         stride = 2 if self.projection is None else 3
-        totals = self._workspace.totals(parts, stride * self.last.channels)
+        totals = self._workspace.totals(self._workspace.partial, parts, stride * self.last.channels)
         self.last.coefficients_from(parts, rows, totals, stride)
         if self.projection is not None:
             self.projection.coefficients_from(parts, rows, totals, stride, 2)

@@ -17,6 +17,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fourmin.training.fast.convolution import FusedConvolution
+from fourmin.training.fast.fills import ZeroedBlock
 from fourmin.training.fast.graphs import Cut
 from fourmin.training.fast.normalization import BlockEnd, FusedBatchNorm
 from fourmin.training.fast.plan import FusionPlan
@@ -109,6 +110,11 @@ class FusedResNet:
         counters = (n.module.num_batches_tracked for n in self._norms)
         self._counters = [counter for counter in counters if counter is not None]
 
+    @property
+    def zeroed(self) -> ZeroedBlock:
+        """Memory that each pass fills with zeros."""
+        return self._workspace.zeroed
+
     def refresh(self) -> None:
         """Take over the weights from their working copies, where these are others."""
         self.stem.refresh()
@@ -134,7 +140,7 @@ class FusedResNet:
         `loss_of` takes FP32 logits; gradients are those of its value times `scale` (0-dim).
         Gradients of normalizations go straight to `grad`, added if `accumulate`.
         """
-        self._workspace.cut = cut
+        self._workspace.begin(cut)
         for norm in self._norms:
             norm.accumulate = accumulate
         torch._foreach_add_(self._counters, 1)

@@ -214,7 +214,8 @@ class FastStep:
         key = (tuple(buffers[0].shape), count, first, last)
         if key not in self._captured:
             self._warm_up(body, first)
-            self._captured[key] = graphs.Segments(body, self._pool)
+            edit = self._executor.zeroed.drop_other_fills
+            self._captured[key] = graphs.Segments(body, self._pool, edit)
         self._captured[key].replay()
 
     def _run_update(self) -> None:

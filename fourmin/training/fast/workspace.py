@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fourmin.training.fast import epilogue, graphs
+from fourmin.training.fast.fills import ZeroedBlock
 from fourmin.training.fast.graphs import Cut
 from fourmin.training.fast.kernels import batchnorm
 from fourmin.training.fast.plan import FusionPlan
@@ -70,26 +71,34 @@ def empty_like_activation(x: Tensor, channels: int, height: int, width: int) -> 
 class Workspace:
     """What the layers of one model share.
 
-    `partial` holds partial sums: kernels of one stream follow each other, so one is enough.
+    `partial` holds partial sums: kernels of one stream follow each other, so one is enough;
+    `zeroed` is for those that are added to.
     The ranks of `group` share batch statistics, each of as many images; `span` is their number.
-    `cut` is where the host acts between two parts of a pass (`graphs.Cut`).
     """
 
     def __init__(
         self, device: torch.device, plan: FusionPlan, group: dist.ProcessGroup | None = None
     ) -> None:
         self.plan = plan
-        self.cut: Cut = graphs.at_once
+        self.zeroed = ZeroedBlock(device)
+        self._cut: Cut = graphs.at_once
         self.span = 1 if group is None else dist.get_world_size(group)
         self._group = group
         self._totals = torch.empty(3 * 4096, dtype=torch.float64, device=device)
         self.multiprocessors = multiprocessors(device)
         self.shared = shared_memory(device)
-        self._epilogue = plan.epilogue and device.type == "cuda" and epilogue.available()
+        one_order = torch.are_deterministic_algorithms_enabled()
+        usable = device.type == "cuda" and epilogue.available() and not one_order
+        self._epilogue = plan.epilogue and usable
         self._epilogues: dict[tuple[object, ...], epilogue.StatisticsConvolution | None] = {}
         most = self.multiprocessors * _MOST_PROGRAMS
         # Programs times the channels that each sums, three sums at most.
         self.partial = torch.empty(most * 3 * 256 + 3 * 4096, device=device)
+
+    def begin(self, cut: Cut) -> None:
+        """A pass begins; `cut` is where the host acts between two parts of it."""
+        self._cut = cut
+        self.zeroed.fill()
 
     def statistics_convolution(
         self, x: Tensor, weight: Tensor, y: Tensor, stride: list[int], padding: list[int]
@@ -106,19 +115,19 @@ class Workspace:
             self._epilogues[key] = found
         return self._epilogues[key]
 
-    def totals(self, parts: int, columns: int) -> Tensor | None:
-        """Sums of `partial` [parts, columns] over parts and over the ranks that share statistics,
-        [columns] in FP64, until the next call; None where no other rank does.
+    def totals(self, partial_sums: Tensor, parts: int, columns: int) -> Tensor | None:
+        """Sums of `partial_sums` [parts, columns] over parts and over the ranks that share
+        statistics, [columns] in FP64, until the next call; None where no other rank does.
         """
         if self._group is None:
             return None
         totals = self._totals[:columns]
         block = channels_block(columns, 16)
         batchnorm.add_parts[(columns // block,)](
-            self.partial, parts, columns, totals, BP=power_of_two(parts), BC=block,
+            partial_sums, parts, columns, totals, BP=power_of_two(parts), BC=block,
             num_warps=warps_for(parts),
         )  # fmt: skip
-        self.cut(partial(self._add_over_ranks, totals))
+        self._cut(partial(self._add_over_ranks, totals))
         return totals
 
     def _add_over_ranks(self, totals: Tensor) -> None:
