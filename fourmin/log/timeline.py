@@ -16,18 +16,6 @@ from fourmin.log.reader import EventLog
 from fourmin.log.records import MLL, MLLOG, MLP, Record
 from fourmin.log.restarts import Restart, counted, restarts_in
 
-_ORDERED_KEYS = frozenset(
-    (
-        keys.EVAL_ACCURACY,
-        keys.EVAL_START,
-        keys.EVAL_STOP,
-        keys.EPOCH_START,
-        keys.EPOCH_STOP,
-        keys.BLOCK_START,
-        keys.BLOCK_STOP,
-    )
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -90,29 +78,18 @@ class Timeline:
         evals = Pairing(keys.EVAL_START, keys.EVAL_STOP)
         epochs = Pairing(keys.EPOCH_START, keys.EPOCH_STOP)
         blocks = Pairing(keys.BLOCK_START, keys.BLOCK_STOP)
+        pairings = {key: kind for kind in (evals, epochs, blocks) for key in kind.keys}
         accuracies: list[tuple[Record, OpenInterval | None]] = []
         aliases = {MLP: keys.V05_ALIASES, MLL: keys.V06_ALIASES}
-        ordered: list[tuple[str, Record]] = []
         for record in counted(log.records):
             name = record.key
             if record.dialect != MLLOG:
                 name = aliases[record.dialect].get(name, name)
-            same_key = by_key.get(name)
-            if same_key is None:
-                by_key[name] = [record]
-            else:
-                same_key.append(record)
-            if name in _ORDERED_KEYS:
-                ordered.append((name, record))
-        for name, record in ordered:
-            if name == keys.EVAL_ACCURACY:
+            by_key.setdefault(name, []).append(record)
+            if name in pairings:
+                pairings[name].add(name, record)
+            elif name == keys.EVAL_ACCURACY:
                 accuracies.append((record, evals.around(record)))
-            elif name in evals.keys:
-                evals.add(name, record)
-            elif name in epochs.keys:
-                epochs.add(name, record)
-            else:
-                blocks.add(name, record)
         hyperparameters, conflicts = _hyperparameters(by_key)
         return cls(
             log=log,

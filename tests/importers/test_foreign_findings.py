@@ -469,9 +469,9 @@ def test_a_broken_entry_fails(table: str, code: str, tmp_path: Path) -> None:
 
 
 def test_every_judge_has_a_rule_and_a_text() -> None:
-    rules = {rule.code: rule for rule in RULES}
+    codes = {rule.code for rule in RULES}
     for judge in JUDGES:
-        assert judge.source in rules[judge.code].sources
+        assert judge.code in codes
         assert re.search(r"\.$", judge.text), judge.code
     pairs = [(judge.code, judge.scope, judge.source) for judge in JUDGES]
     assert len(pairs) == len(set(pairs))
