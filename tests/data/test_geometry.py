@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reference import augmentation_randoms
 
 from fourmin.base.errors import FourminError
 from fourmin.training.data.geometry import (
@@ -17,7 +18,6 @@ from fourmin.training.data.geometry import (
     evaluation_plan,
     training_plan,
 )
-from fourmin.training.data.order import augmentation_randoms
 
 sides = st.integers(1, 700)
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from loader_cases import MEAN, STD, make_loader
 from PIL import Image
+from reference import augmentation_randoms
 
 from fourmin.base.errors import FourminError
 from fourmin.base.installation import install
@@ -19,7 +20,7 @@ from fourmin.datasets.digits import ensure_digits
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.training.data import build_loader
 from fourmin.training.data.geometry import RANDOMS, evaluation_plan, training_plan
-from fourmin.training.data.order import OrderDigest, augmentation_randoms, digest_of_order
+from fourmin.training.data.order import OrderDigest, digest_of_order
 
 LOADERS = ("dali", "torchvision")
 

@@ -35,6 +35,13 @@ def order(seed: int, epoch: int) -> np.ndarray:
     return np.argsort(philox(seed, 1, epoch).random_raw(TRAIN_SAMPLES), kind="stable")
 
 
+def augmentation_randoms(seed: int, epoch: int, n: int, k: int) -> np.ndarray:
+    """`k` uniform numbers in [0, 1) for each of `n` samples, all from one stream; (n, k)."""
+    words = -(-k // 4) * 4
+    raw = philox(seed, 2, epoch).random_raw(n * words).reshape(n, words)
+    return (raw[:, :k] >> np.uint64(11)) * 2.0**-53
+
+
 def first_losses(seed: int, steps: int, workers: int) -> list[float]:
     """The mean loss of each of the first steps, no more than an epoch, before its update."""
     from fourmin.training.models import build_model

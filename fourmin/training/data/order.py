@@ -28,11 +28,6 @@ ORDER_STREAM = 1
 AUGMENTATION_STREAM = 2
 
 _WORDS = 4
-_LOW = np.uint64(0xFFFFFFFF)
-_SHIFT = np.uint64(32)
-_MULTIPLIERS = (np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157))
-_WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
-_ROUNDS = 10
 
 
 def epoch_permutation(seed: int, epoch: int, n: int) -> Indices:
@@ -43,25 +38,23 @@ def epoch_permutation(seed: int, epoch: int, n: int) -> Indices:
     return np.argsort(_stream(seed, ORDER_STREAM, epoch).random_raw(n), kind="stable")
 
 
-def augmentation_randoms(seed: int, epoch: int, n: int, k: int) -> npt.NDArray[np.float64]:
-    """`k` uniform numbers in [0, 1) for each of `n` samples, by sample index; (n, k).
-
-    Sample i uses the blocks from i * ceil(k / 4) on. A number is the upper 53 bits of a word.
-    """
-    words = _blocks(k) * _WORDS
-    raw = _stream(seed, AUGMENTATION_STREAM, epoch).random_raw(n * words)
-    return _unit(raw.reshape(n, words)[:, :k])
-
-
 def augmentation_randoms_of(
     seed: int, epoch: int, indices: Indices, k: int
 ) -> npt.NDArray[np.float64]:
-    """The rows of `augmentation_randoms` for some samples, without making the others; (b, k)."""
-    blocks = _blocks(k)
-    first = indices.astype(np.uint64)[:, None] * np.uint64(blocks)
-    counter = first + np.arange(1, blocks + 1, dtype=np.uint64)
-    words = _philox(counter.ravel(), seed, AUGMENTATION_STREAM, epoch)
-    return _unit(words.reshape(len(indices), blocks * _WORDS)[:, :k])
+    """`k` uniform numbers in [0, 1) for each of some samples; (b, k).
+
+    Sample i uses the blocks from i * ceil(k / 4) on. A number is the upper 53 bits of a word.
+    """
+    stream = _stream(seed, AUGMENTATION_STREAM, epoch)
+    state = stream.state
+    words = np.empty((len(indices), k), dtype=np.uint64)
+    for row, index in enumerate(indices.tolist()):
+        # Its first word: a stream made anew would take five times as long.
+        state["state"]["counter"][0] = index * -(-k // _WORDS)
+        stream.state = state
+        words[row] = stream.random_raw(k)
+    unit: npt.NDArray[np.float64] = (words >> np.uint64(11)) * (1.0 / (1 << 53))
+    return unit
 
 
 def steps_per_epoch(n: int, global_batch_size: int) -> int:
@@ -207,44 +200,3 @@ def _stream(seed: int, stream: int, epoch: int) -> np.random.Philox:
         key=np.array([seed, stream], dtype=np.uint64),
         counter=np.array([0, 0, 0, epoch], dtype=np.uint64),
     )
-
-
-def _blocks(k: int) -> int:
-    return -(-k // _WORDS)
-
-
-def _unit(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    unit: npt.NDArray[np.float64] = (words >> np.uint64(11)) * (1.0 / (1 << 53))
-    return unit
-
-
-def _multiply(
-    a: npt.NDArray[np.uint64], b: np.uint64
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Upper and lower 64 bits of a product, by halves of 32 bits."""
-    a_low, a_high = a & _LOW, a >> _SHIFT
-    b_low, b_high = b & _LOW, b >> _SHIFT
-    cross = a_high * b_low + (a_low * b_low >> _SHIFT)
-    other = a_low * b_high + (cross & _LOW)
-    return a_high * b_high + (cross >> _SHIFT) + (other >> _SHIFT), a * b
-
-
-def _philox(
-    counter: npt.NDArray[np.uint64], seed: int, stream: int, epoch: int
-) -> npt.NDArray[np.uint64]:
-    """Philox4x64-10 of the counters (counter, 0, 0, epoch); (counters, 4)."""
-    zero = np.zeros_like(counter)
-    x0, x1, x2, x3 = counter, zero, zero, zero + np.uint64(epoch)
-    key0, key1 = seed, stream
-    for _ in range(_ROUNDS):
-        high0, low0 = _multiply(x0, _MULTIPLIERS[0])
-        high1, low1 = _multiply(x2, _MULTIPLIERS[1])
-        x0, x1, x2, x3 = (
-            high1 ^ x1 ^ np.uint64(key0),
-            low1,
-            high0 ^ x3 ^ np.uint64(key1),
-            low0,
-        )
-        key0 = (key0 + _WEYL[0]) & 0xFFFFFFFFFFFFFFFF
-        key1 = (key1 + _WEYL[1]) & 0xFFFFFFFFFFFFFFFF
-    return np.stack([x0, x1, x2, x3], axis=1)
