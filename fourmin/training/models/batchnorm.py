@@ -120,22 +120,6 @@ def shared_group(module: nn.Module) -> dist.ProcessGroup | None:
     return module.process_group if isinstance(module, nn.SyncBatchNorm) else None
 
 
-def _convert(module: nn.Module, group: dist.ProcessGroup | None) -> None:
-    for name, child in module.named_children():
-        if isinstance(child, nn.BatchNorm2d):
-            assert child.momentum is not None
-            shared = SpanBatchNorm2d(child.num_features, child.eps, child.momentum)
-            # The same tensors, so that optimizers and gradient buffers stay valid.
-            shared.weight, shared.bias = child.weight, child.bias
-            shared.running_mean, shared.running_var = child.running_mean, child.running_var
-            shared.num_batches_tracked = child.num_batches_tracked
-            shared.training = child.training
-            shared.group = group
-            setattr(module, name, shared)
-        else:
-            _convert(child, group)
-
-
 def apply_bn_span(
     model: nn.Module,
     span: int,
@@ -170,7 +154,11 @@ def apply_bn_span(
     if next(model.parameters()).device.type == "cuda":
         nn.SyncBatchNorm.convert_sync_batchnorm(model, own)
     else:
-        _convert(model, own)
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                # The same object and tensors, so that all that refers to them stays valid.
+                module.__class__ = SpanBatchNorm2d
+                vars(module)["group"] = own
 
 
 @torch.no_grad()
