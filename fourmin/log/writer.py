@@ -18,6 +18,7 @@ from typing import TypeAlias
 from fourmin.base.canonical import MAX_INTEGER
 from fourmin.base.errors import FourminError
 from fourmin.base.files import sync_folder
+from fourmin.base.mishaps import told
 from fourmin.log.keys import (
     FILE,
     INTERVAL_END,
@@ -61,20 +62,16 @@ class EventLogWriter:
         self._wall_clock = wall_clock
         self._monotonic = monotonic
         how = os.O_RDWR if resume else os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        try:
-            self._descriptor = os.open(path, how | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            raise FourminError(
-                f"the event log {path} exists already",
-                "A log is written once; a second attempt in it could hide the first.",
-                "Resume the run, or start another campaign.",
-            ) from None
-        except OSError as error:
-            raise FourminError(
-                f"the event log {path} cannot be opened",
-                error.strerror or str(error),
-                "Check the results folder and its permissions.",
-            ) from None
+        step = "Check the results folder and its permissions."
+        with told(f"the event log {path} cannot be opened", step):
+            try:
+                self._descriptor = os.open(path, how | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            except FileExistsError:
+                raise FourminError(
+                    f"the event log {path} exists already",
+                    "A log is written once; a second attempt in it could hide the first.",
+                    "Resume the run, or start another campaign.",
+                ) from None
         if resume:
             size = os.fstat(self._descriptor).st_size
             if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
