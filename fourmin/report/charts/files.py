@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ _READING = (
 )
 
 Spec = dict[str, Any]
+Draw = Callable[[Sequence[Result]], tuple[Spec, list[rows.Row]]]
 
 
 def svg(comparison: Comparison, chart: str) -> bytes:
@@ -88,34 +90,28 @@ def specification(comparison: Comparison, chart: str) -> Spec:
     }
 
 
-def _time(results: Sequence[Result]) -> list[Spec]:
-    panels = []
-    for heading, shown in tables(results):
-        unit = rows.unit_of(run.minutes for result in shown for run in result.runs)
-        drawn = rows.time_rows(shown, rows.labels(shown), unit, any(r.scaled for r in shown))
-        if drawn:
-            panels.append(_panel(heading, specs.time_chart(PAPER, WIDTH, unit), drawn))
-    return panels
+def _of_tables(draw: Draw, results: Sequence[Result]) -> list[Spec]:
+    """A panel for each table of which `draw` gives a chart and rows."""
+    drawn = ((heading, *draw(shown)) for heading, shown in tables(results))
+    return [_panel(heading, spec, found) for heading, spec, found in drawn if found]
 
 
-def _chips(results: Sequence[Result]) -> list[Spec]:
-    panels = []
-    for heading, shown in tables(results):
-        unit = rows.unit_of(result.compared_minutes for result in shown)
-        drawn = rows.chips_rows(shown, rows.labels(shown), unit)
-        if len({row["chips"] for row in drawn}) > 1:
-            panels.append(_panel(heading, specs.chips_chart(PAPER, WIDTH, unit), drawn))
-    return panels
+def _time(shown: Sequence[Result]) -> tuple[Spec, list[rows.Row]]:
+    unit = rows.unit_of(run.minutes for result in shown for run in result.runs)
+    drawn = rows.time_rows(shown, rows.labels(shown), unit, any(r.scaled for r in shown))
+    return specs.time_chart(PAPER, WIDTH, unit), drawn
 
 
-def _exposed(results: Sequence[Result]) -> list[Spec]:
-    panels = []
-    for heading, group in tables(results):
-        shown = [result for result in group if any(run.communication for run in result.runs)]
-        if shown:
-            drawn = rows.exposed_rows(shown, rows.labels(shown))
-            panels.append(_panel(heading, specs.exposed_chart(PAPER, WIDTH), drawn))
-    return panels
+def _chips(shown: Sequence[Result]) -> tuple[Spec, list[rows.Row]]:
+    unit = rows.unit_of(result.compared_minutes for result in shown)
+    drawn = rows.chips_rows(shown, rows.labels(shown), unit)
+    several = len({row["chips"] for row in drawn}) > 1
+    return specs.chips_chart(PAPER, WIDTH, unit), drawn if several else []
+
+
+def _exposed(group: Sequence[Result]) -> tuple[Spec, list[rows.Row]]:
+    shown = [result for result in group if any(run.communication for run in result.runs)]
+    return specs.exposed_chart(PAPER, WIDTH), rows.exposed_rows(shown, rows.labels(shown))
 
 
 def _scaling(results: Sequence[Result]) -> list[Spec]:
@@ -155,13 +151,13 @@ _CHARTS = {
         "Time to train",
         "a dot a run, a tall tick the benchmark result, a short one the geometric mean of all "
         "runs with its 95% interval",
-        _time,
+        partial(_of_tables, _time),
         "no run reached its target",
     ),
     "chips": _Chart(
         "Time against chips",
         "a dot a result, the line the best time with no more chips",
-        _chips,
+        partial(_of_tables, _chips),
         "no two results that may be compared have different numbers of chips",
     ),
     "scaling": _Chart(
@@ -180,7 +176,7 @@ _CHARTS = {
     "exposed": _Chart(
         "Exposed communication",
         "a dot a run at its median step, a line to the 95th percentile",
-        _exposed,
+        partial(_of_tables, _exposed),
         "no result says what communication cost; MLPerf's and DAWNBench's never do",
     ),
 }
