@@ -14,6 +14,7 @@ from fourmin.base.values import mapping
 from fourmin.campaign.audit import (
     CLOSE,
     DIFFERENT,
+    GROWTH,
     SAME,
     Recomputed,
     compare_losses,
@@ -162,7 +163,7 @@ def _compare(
         within = tolerances(run.configuration, here)
         for epoch in epochs:
             claimed, here_too = (of[epoch].get("step_loss") for of in (theirs, replayed))
-            one = compare_losses(claimed, here_too or [], within)
+            one = compare_losses(claimed, here_too or [], within, GROWTH)
             name = f"run {number}, first losses of epoch {epoch}"
             yield dataclasses.replace(one, name=name)
     yield _answers(number, run, ours, exact)

@@ -173,9 +173,10 @@ NUMERICS = "numerics"
 """Of a deterministic run: torch's instruction set of this processor, and the variables that fix the
 order of sums. Devices and versions are in `system`."""
 STATE = "state"
-"""Of a deterministic run: SHA-256 of all that training is after the epoch in the metadata
-(docs/security.md), and the losses of that epoch's first steps, for replays. That of epoch 0 anyone
-can compute from the seed."""
+"""Of a deterministic run: SHA-256 of all that training is after the epoch in the metadata and of
+whose it is (docs/security.md), SHA-256 of its tensors alone (equal in runs with equal bits), and
+the losses of that epoch's first steps, for replays. That of epoch 0 anyone can compute from the
+seed."""
 STEP_LOSS = "step_loss"
 """The losses of the first steps, means over all workers; null where one is not finite. The first
 is the loss of the initial weights."""

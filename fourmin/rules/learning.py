@@ -177,18 +177,20 @@ def states_of_epochs(
     if not configuration.deterministic:
         return
     done = len(timeline.all(keys.TRACKED_STATS))
-    told, seen = [], set()
+    told, seen = [], set[object]()
     for record in timeline.all(keys.STATE):
         value, epoch = mapping(record.value), record.metadata.get(keys.EPOCH_NUM)
-        digest, losses = value.get("sha256"), value.get("step_loss")
+        digests = [value.get("sha256"), value.get("elements_sha256")]
+        losses = value.get("step_loss")
         told.append(epoch)
-        if not (isinstance(digest, str) and _SHA256.match(digest)):
-            yield Problem(f"the state is {short(digest)}", record.line)
-        elif digest in seen:
+        if bad := [one for one in digests if not (isinstance(one, str) and _SHA256.match(one))]:
+            yield Problem(f"the state is {short(bad[0])}", record.line)
+            continue
+        if not seen.isdisjoint(digests):
             yield Problem("a state that another epoch has", record.line)
         elif not isinstance(losses, list) or bool(losses) != bool(epoch):
             yield Problem(f"the losses are {short(losses)}", record.line)
-        seen.add(digest if isinstance(digest, str) else None)
+        seen.update(digests)
     least = done if run.whole else done - 1
     if told != list(range(len(told))) or not least <= len(told) - 1 <= done:
         yield Problem(f"states of the epochs {short(told)}, of {done}")

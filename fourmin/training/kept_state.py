@@ -17,7 +17,7 @@ import hashlib
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +55,12 @@ class KeptState:
             yield part.view(torch.uint8).numpy().data
 
     def digest(self) -> str:
-        sha = hashlib.sha256()
-        for piece in self.pieces():
-            sha.update(piece)
-        return sha.hexdigest()
+        """SHA-256 of all of it, so that no two states of any runs have the same."""
+        return _sha256(self.pieces())
+
+    def elements_digest(self) -> str:
+        """SHA-256 without the first two lines: of two runs with the same bits it is the same."""
+        return _sha256(itertools.islice(self.pieces(), 1, None))
 
     def write(self, path: Path) -> None:
         """Complete or absent. Raises OSError."""
@@ -68,6 +70,13 @@ class KeptState:
             for piece in self.pieces():
                 file.write(piece)
         os.replace(unnamed, path)
+
+
+def _sha256(pieces: Iterable[memoryview]) -> str:
+    sha = hashlib.sha256()
+    for piece in pieces:
+        sha.update(piece)
+    return sha.hexdigest()
 
 
 def identity(job: Job, epoch: int) -> dict[str, Any]:
@@ -119,7 +128,7 @@ class States:
         self._kept = job.keep_states if place.rank == 0 else None
         self._hashing = ThreadPoolExecutor(1, thread_name_prefix="fourmin-state")
         self._keeping = ThreadPoolExecutor(1, thread_name_prefix="fourmin-keep")
-        self._pending: list[tuple[int, Future[str], Sequence[float | None]]] = []
+        self._pending: list[tuple[int, Future[tuple[str, str]], Sequence[float | None]]] = []
         self._writing: Future[None] | None = None
 
     def take(
@@ -132,7 +141,8 @@ class States:
     ) -> None:
         """Training waits while it is copied. `losses` are those of the epoch's first steps."""
         state = take_state(identity(self._job, epoch), model, optimizer, step.state_dict())
-        self._pending.append((epoch, self._hashing.submit(state.digest), losses))
+        digests = self._hashing.submit(lambda: (state.digest(), state.elements_digest()))
+        self._pending.append((epoch, digests, losses))
         self._keep(epoch, state)
 
     def take_again(self, epoch: int, model: nn.Module, optimizer: Optimizer, step: Step) -> None:
@@ -149,11 +159,12 @@ class States:
 
     def settle(self) -> None:
         """Log what was taken. Every rank calls it at the same point."""
-        for epoch, digest, losses in self._pending:
-            assert_same_on_all_ranks(f"the states after epoch {epoch}", digest.result())
+        for epoch, digests, losses in self._pending:
+            whole, elements = digests.result()
+            assert_same_on_all_ranks(f"the states after epoch {epoch}", whole)
             self._log.point(
                 keys.STATE,
-                {"sha256": digest.result(), "step_loss": losses},
+                {"sha256": whole, "elements_sha256": elements, "step_loss": losses},
                 namespace=keys.FOURMIN_NAMESPACE,
                 epoch_num=epoch,
             )

@@ -60,9 +60,13 @@ def test_bits_are_the_same_in_other_processes_and_after_a_kill(tmp_path: Path) -
     assert sorted(one) == sorted(other) == [1, 2, 3, 4]
     assert trainings(one) == trainings(other)
     assert len(set(one.values())) == 4
+    first = states(plain / "results")
+    elements = {epoch: told["elements_sha256"] for epoch, told in first.items()}
+    assert len(set(elements.values())) == 5
     for root, files in ((plain, one), (cut, other)):
         told = states(root / "results")
         assert sorted(told) == [0, 1, 2, 3, 4]
+        assert {e: one["elements_sha256"] for e, one in told.items()} == elements
         for epoch, data in files.items():
             assert told[epoch]["sha256"] == hashlib.sha256(data).hexdigest()
             assert len(told[epoch]["step_loss"]) == 8

@@ -536,7 +536,11 @@ def _state(
     log: EventLogWriter, campaign: Campaign, slot: RunState, epoch: int, losses: list[float]
 ) -> None:
     if campaign.configuration.deterministic:
-        value = {"sha256": _digest(f"state {epoch}", slot.seed), "step_loss": losses}
+        digests = {
+            "sha256": _digest(f"state {epoch}", slot.seed),
+            "elements_sha256": _digest(f"elements {epoch}", slot.seed),
+        }
+        value = {**digests, "step_loss": losses}
         log.point(keys.STATE, value, namespace=OWN, epoch_num=epoch)
 
 

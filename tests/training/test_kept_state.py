@@ -51,6 +51,7 @@ def test_the_hash_is_that_of_the_file_and_of_the_documented_bytes(tmp_path: Path
     data = (tmp_path / "a" / "epoch-3.state").read_bytes()
     assert hashlib.sha256(data).hexdigest() == state.digest()
     first, second, elements = data.split(b"\n", 2)
+    assert hashlib.sha256(elements).hexdigest() == state.elements_digest()
     assert first == b"fourmin-state-v1"
     said = json.loads(second)
     assert {name: said[name] for name in OF} == OF
@@ -75,7 +76,9 @@ def test_the_hash_is_that_of_the_file_and_of_the_documented_bytes(tmp_path: Path
 def test_it_says_what_it_is_of(name: str) -> None:
     one = training()
     assert taken(one).digest() == taken(one).digest()
-    assert taken(one, **{name: 9}).digest() != taken(one).digest()
+    other = taken(one, **{name: 9})
+    assert other.digest() != taken(one).digest()
+    assert other.elements_digest() == taken(one).elements_digest()
 
 
 @pytest.mark.parametrize("optimizer", ["lars", "adamw"])
