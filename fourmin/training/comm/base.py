@@ -110,6 +110,11 @@ def build_all_reduce(
     make process groups of their own. Raises FourminError for an unknown name or for values
     that make no sense.
     """
+    if timeout_seconds <= 0:
+        raise FourminError(
+            f"collective_timeout_seconds {timeout_seconds} is not positive",
+            next_step="give seconds, for example 600",
+        )
     timeout = timedelta(seconds=timeout_seconds)
     return build_with_options(name, topology, AllReduceOptions(timeout=timeout, **more))
 
