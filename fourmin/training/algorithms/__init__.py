@@ -1,0 +1,1 @@
+"""Ways to train other than synchronous: servers, portions, pipelines. Open division."""
