@@ -1,0 +1,109 @@
+"""Sandblaster with real processes, some of which are slow or die."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sandblaster_cases import PORTION, SAMPLES, Asked, loss_of, run
+from torch import Tensor
+
+from fourmin.training.algorithms.portions import cut
+from fourmin.training.algorithms.sandblaster import Roles, Shard
+
+PORTIONS = len(cut(SAMPLES, PORTION))
+ONE_SHARD = Roles(shards=(0,), workers=(1, 2, 3))
+
+
+def torch_lbfgs(iterations: int, **settings: Any) -> tuple[Tensor, list[float]]:
+    """Where torch's own ends, and the loss of each evaluation."""
+    x = torch.zeros(640, dtype=torch.float64, requires_grad=True)
+    losses: list[float] = []
+    optimizer = torch.optim.LBFGS(
+        [x], max_iter=iterations, max_eval=10_000, tolerance_grad=0.0, tolerance_change=0.0,
+        **settings,
+    )  # fmt: skip
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(x)
+        loss.backward()
+        losses.append(float(loss.detach()))
+        return loss
+
+    optimizer.step(closure)
+    return x.detach(), losses
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    settings = {"history": 10, "line_search": False}
+    return run(Asked(tmp_path_factory.mktemp("whole") / "run", 20, settings))
+
+
+def test_it_goes_where_torchs_lbfgs_goes(undisturbed: dict[str, Any]) -> None:
+    expected, _ = torch_lbfgs(20, lr=1.0, history_size=10)
+    assert (undisturbed["x"] - expected).abs().max() < 1e-6
+    assert undisturbed["codes"] == [0, 0, 0, 0]
+    assert undisturbed["lost"] == []
+    assert undisturbed["given"] >= 21 * PORTIONS
+    assert undisturbed["others"] == [[one.start, one.stop] for one in cut(SAMPLES, PORTION)]
+
+
+def test_a_worker_that_is_killed_and_one_that_is_slow_change_no_bit(
+    undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    settings = {"history": 10, "line_search": False}
+    found = run(Asked(tmp_path / "run", 20, settings, dies={3: 9}, sleeps={2: 0.1}))
+    assert found["codes"] == [0, 0, 0, -signal.SIGKILL]
+    assert found["lost"] == ["rank3"]
+    # What the dead one had was given again, and in each evaluation what the slow one had.
+    assert found["given"] > 21 * PORTIONS + 10
+    assert torch.equal(found["x"], undisturbed["x"])
+    assert found["losses"] == undisturbed["losses"]
+
+
+def test_with_line_search_it_needs_at_most_half_as_much_again_as_torch(tmp_path: Path) -> None:
+    asked = Asked(tmp_path / "run", 200, {"history": 10}, dies={1: 30, 3: 50}, roles=ONE_SHARD)
+    found = run(asked)
+    x, losses = torch_lbfgs(300, history_size=10, line_search_fn="strong_wolfe")
+    assert sorted(found["lost"]) == ["rank1", "rank3"]
+    minimum = float(loss_of(x))
+    gradient = torch.func.grad(loss_of)(x)
+    assert gradient.abs().max() < 1e-7  # the penalty makes it the only minimum
+    theirs = next(n for n, loss in enumerate(losses, 1) if loss - minimum < 1e-7)
+    ours = next(evaluations for evaluations, loss in found["losses"] if loss - minimum < 1e-7)
+    assert ours <= 1.5 * theirs
+    torch.testing.assert_close(found["x"], x, rtol=0, atol=1e-3)
+
+
+def test_without_a_worker_it_says_what_the_last_one_died_of(tmp_path: Path) -> None:
+    asked = Asked(tmp_path / "run", 5, {"history": 3}, dies={1: 4}, raises=(2, 3), roles=ONE_SHARD)
+    found = run(asked)
+    assert sorted(found["lost"]) == ["rank1", "rank2", "rank3"]
+    what, why = found["error"]
+    assert what == "no worker is left that could do the portions"
+    assert why
+    assert found["codes"] == [0, -signal.SIGKILL, 0, 0]
+
+
+def test_a_shard_takes_gradients_of_its_evaluation_only_in_any_order() -> None:
+    shard = Shard(torch.zeros(2))
+    shard.begin(3)
+    shard.put(3, 1, torch.tensor([1.0, 1.0]))
+    shard.put(2, 0, torch.tensor([7.0, 7.0]))
+    shard.put(3, 0, torch.tensor([1e-17, 2.0], dtype=torch.float64))
+    shard.put(3, 0, torch.tensor([9.0, 9.0]))
+    shard.settle("g")
+    assert shard.read("g").tolist() == [1.0 + 1e-17, 3.0]
+
+
+def test_a_shard_combines_a_vector_with_itself() -> None:
+    shard = Shard(torch.tensor([1.0, -2.0]))
+    shard.combine("y", {"x": 2.0})
+    shard.combine("y", {"y": 0.5, "x": -3.0})
+    assert shard.dots(["x", "y"], ["y"]) == [[-10.0], [20.0]]
+    assert shard.absolute_sum("y") == 6.0
