@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -16,7 +17,14 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fourmin.training.algorithms.lbfgs import CURVATURE, DECREASE, LBFGS, Point, strong_wolfe
+from fourmin.training.algorithms.lbfgs import (
+    CURVATURE,
+    DECREASE,
+    LBFGS,
+    MOST_EVALUATIONS,
+    Point,
+    strong_wolfe,
+)
 from fourmin.training.models import build_model
 from fourmin.training.models.init import initialize
 
@@ -160,10 +168,10 @@ def test_with_a_fixed_step_it_goes_where_torchs_goes(
     sliced = Sliced(loss, start)
     ours = LBFGS(sliced, history=history, step=step, line_search=False)
     theirs = torch_lbfgs(loss, start, 20, lr=step, history_size=history)
-    for iteration in range(1, 21):
-        assert ours.iterate()
+    for iteration, moved in zip(range(21), ours.minimize(), strict=False):
+        assert moved
         torch.testing.assert_close(sliced.whole("x"), theirs[iteration], rtol=1e-6, atol=1e-6)
-    assert ours.evaluations == 21
+    assert len(sliced.losses) == 21
     assert float(loss(theirs[20])) < float(loss(start)) / 2
 
 
@@ -172,8 +180,7 @@ def test_a_residual_network_with_frozen_statistics_goes_where_torchs_goes() -> N
     sliced = Sliced(loss, start)
     ours = LBFGS(sliced, history=10, step=0.5, line_search=False)
     theirs = torch_lbfgs(loss, start, 20, lr=0.5, history_size=10)
-    for _ in range(20):
-        assert ours.iterate()
+    assert all(islice(ours.minimize(), 21))
     assert (sliced.whole("x") - theirs[20]).abs().max() < 1e-6
     assert ours.loss < 0.5 < float(loss(start))
 
@@ -200,8 +207,13 @@ def test_with_line_search_it_needs_at_most_half_as_much_again_as_torch(
     start = start.double()
     sliced = Sliced(loss, start)
     ours = LBFGS(sliced, history=history)
-    while ours.iterate():
-        assert ours.evaluations < 2000
+    best = math.inf
+    for moved in islice(ours.minimize(), 2000):
+        # It is where the loss is lowest, but for the noise of rounding.
+        assert ours.loss == (sliced.losses[-1] if moved else best)
+        assert ours.loss <= best
+        best = ours.loss
+    assert len(sliced.losses) < 2000
     seen = torch_lbfgs(loss, start, 500, history_size=history, line_search_fn="strong_wolfe")
     theirs = [float(loss(x)) for x in seen]
     # Newton's method, from where both ended: it has the second derivatives that neither has.
@@ -216,32 +228,43 @@ def test_with_line_search_it_needs_at_most_half_as_much_again_as_torch(
         ).x
     )
     minimum = float(loss(x))
-    assert ours.evaluations == len(sliced.losses)
     assert ours.loss == pytest.approx(float(loss(sliced.whole("x"))), abs=1e-12)
     for within in (1e-2, 1e-4, 1e-6):
         needed = evaluations_until(sliced.losses, minimum, within)
         assert needed <= 1.5 * evaluations_until(theirs, minimum, within)
 
 
-def polynomial(coefficients: Sequence[float], steps: list[float]) -> Callable[[float], Point]:
-    """A line on which the loss is a polynomial; what is evaluated is noted."""
+Line = Callable[[float], Point]
+
+
+def polynomial(coefficients: Sequence[float]) -> Line:
+    """A line on which the loss is a polynomial."""
     derivative = np.polyder(coefficients)
 
     def at(step: float) -> Point:
-        steps.append(step)
         loss, slope = np.polyval(coefficients, step), np.polyval(derivative, step)
         return Point(step, float(loss), float(slope))
 
     return at
 
 
+def searched(at: Line, first: float) -> tuple[Point, list[Point]]:
+    """What a search takes, and all that it looked at."""
+    search, seen = strong_wolfe(at(0.0), first), []
+    step = next(search)
+    while True:
+        seen.append(at(step))
+        try:
+            step = search.send(seen[-1])
+        except StopIteration as end:
+            return end.value, seen
+
+
 def test_a_cubic_is_known_after_two_points() -> None:
-    # Lowest at 2 sqrt(1/3) + 1 = 2.1547: (t - 1)^3 - 4 (t - 1).
-    steps: list[float] = []
-    at = polynomial([1.0, -3.0, -1.0, 3.0], steps)
-    found = strong_wolfe(at, at(0.0), at(6.0))
-    assert steps == pytest.approx([0.0, 6.0, 1 + 2 / math.sqrt(3)])
-    assert found.step == steps[-1]
+    # Lowest at 2 / sqrt(3) + 1: (t - 1)^3 - 4 (t - 1).
+    found, seen = searched(polynomial([1.0, -3.0, -1.0, 3.0]), 6.0)
+    assert [point.step for point in seen] == pytest.approx([6.0, 1 + 2 / math.sqrt(3)])
+    assert found is seen[-1]
 
 
 @given(
@@ -256,13 +279,12 @@ def test_what_it_finds_satisfies_the_strong_wolfe_conditions(
     coefficients = [scale]
     for root in roots:
         coefficients = np.polymul(coefficients, [1 / root**2, -2 / root, 1.0])
-    steps: list[float] = []
-    at = polynomial(coefficients, steps)
+    at = polynomial(coefficients)
+    found, seen = searched(at, first)
     start = at(0.0)
-    found = strong_wolfe(at, start, at(first))
     assert found.loss <= start.loss + DECREASE * found.step * start.slope
     assert abs(found.slope) <= CURVATURE * abs(start.slope)
-    assert found.step in steps
+    assert found is seen[-1]
 
 
 @pytest.mark.parametrize("beyond", [math.nan, math.inf])
@@ -271,29 +293,54 @@ def test_where_the_loss_is_not_finite_is_too_far(beyond: float) -> None:
         loss = step**2 / 2 - step if step < 3 else beyond
         return Point(step, loss, step - 1 if step < 3 else beyond)
 
-    found = strong_wolfe(at, at(0.0), at(1000.0))
+    found, _ = searched(at, 1000.0)
     assert 0 < found.step < 2
 
 
-def test_where_nothing_is_lower_it_stays() -> None:
-    """A slope that promises what the loss does not keep, as rounding does near a minimum."""
-    at = lambda step: Point(step, 1.0, -1e-3)  # noqa: E731
-    assert strong_wolfe(at, at(0.0), at(1.0)).step == 0.0
+class Flat(Sliced):
+    """The loss never keeps what the gradient promises, as by rounding near a minimum."""
+
+    def evaluate(self, at: str, gradient: str) -> float:
+        return min(0.0, super().evaluate(at, gradient) * 0.0)
+
+
+def test_where_nothing_is_lower_it_stays_and_ends() -> None:
+    sliced = Flat(lambda x: x.sum(), torch.ones(9))
+    ours = LBFGS(sliced, history=3)
+    moves = list(islice(ours.minimize(), 100))
+    assert moves == [True] + [False] * (len(sliced.losses) - 1)
+    assert 2 < len(moves) < 100
+    assert sliced.whole("x").tolist() == [1.0] * 9
+
+
+class Rough(Sliced):
+    """The slope is always as steep, whatever the loss does: no point has a small enough one."""
+
+    def evaluate(self, at: str, gradient: str) -> float:
+        loss = super().evaluate(at, gradient)
+        self.put(gradient, torch.full((9,), -1.0))
+        return loss
+
+
+def test_the_best_point_is_evaluated_again_when_the_search_ends_without_one() -> None:
+    sliced = Rough(lambda x: (x - 3).square().sum(), torch.zeros(9))
+    ours = LBFGS(sliced, history=3)
+    moves = list(islice(ours.minimize(), MOST_EVALUATIONS + 2))
+    assert moves == [True] + [False] * MOST_EVALUATIONS + [True]
+    assert ours.loss == sliced.losses[-1] == min(sliced.losses)
 
 
 def test_at_a_minimum_there_is_no_step() -> None:
     sliced = Sliced(lambda x: (x - 1).square().sum(), torch.ones(9))
-    ours = LBFGS(sliced, history=3)
-    assert not ours.iterate()
-    assert (ours.evaluations, sliced.whole("x").tolist()) == (1, [1.0] * 9)
+    assert list(LBFGS(sliced, history=3).minimize()) == [True]
+    assert (len(sliced.losses), sliced.whole("x").tolist()) == (1, [1.0] * 9)
 
 
 def test_a_pair_without_curvature_is_not_remembered() -> None:
     """Along a straight line y is 0, and a step divided by s.y would be no step."""
     sliced = Sliced(lambda x: -x.sum(), torch.zeros(6))
     ours = LBFGS(sliced, history=2, step=0.5, line_search=False)
-    for _ in range(4):
-        assert ours.iterate()
+    assert all(islice(ours.minimize(), 5))
     # The first step is divided by the gradient's absolute sum, 6.
     assert sliced.whole("x").tolist() == pytest.approx([0.5 / 6 + 3 * 0.5] * 6)
     assert not {"s0", "y0"} & set(sliced.held)

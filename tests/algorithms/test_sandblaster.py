@@ -41,7 +41,7 @@ def torch_lbfgs(iterations: int, **settings: Any) -> tuple[Tensor, list[float]]:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     settings = {"history": 10, "line_search": False}
-    return run(Asked(tmp_path_factory.mktemp("whole") / "run", 20, settings))
+    return run(Asked(tmp_path_factory.mktemp("whole") / "run", 21, settings))
 
 
 def test_it_goes_where_torchs_lbfgs_goes(undisturbed: dict[str, Any]) -> None:
@@ -49,6 +49,7 @@ def test_it_goes_where_torchs_lbfgs_goes(undisturbed: dict[str, Any]) -> None:
     assert (undisturbed["x"] - expected).abs().max() < 1e-6
     assert undisturbed["codes"] == [0, 0, 0, 0]
     assert undisturbed["lost"] == []
+    assert undisturbed["moved"] == 21
     assert undisturbed["given"] >= 21 * PORTIONS
     assert undisturbed["others"] == [[one.start, one.stop] for one in cut(SAMPLES, PORTION)]
 
@@ -57,7 +58,7 @@ def test_a_worker_that_is_killed_and_one_that_is_slow_change_no_bit(
     undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
     settings = {"history": 10, "line_search": False}
-    found = run(Asked(tmp_path / "run", 20, settings, dies={3: 9}, sleeps={2: 0.1}))
+    found = run(Asked(tmp_path / "run", 21, settings, dies={3: 9}, sleeps={2: 0.1}))
     assert found["codes"] == [0, 0, 0, -signal.SIGKILL]
     assert found["lost"] == ["rank3"]
     # What the dead one had was given again, and in each evaluation what the slow one had.
@@ -75,7 +76,7 @@ def test_with_line_search_it_needs_at_most_half_as_much_again_as_torch(tmp_path:
     gradient = torch.func.grad(loss_of)(x)
     assert gradient.abs().max() < 1e-7  # the penalty makes it the only minimum
     theirs = next(n for n, loss in enumerate(losses, 1) if loss - minimum < 1e-7)
-    ours = next(evaluations for evaluations, loss in found["losses"] if loss - minimum < 1e-7)
+    ours = next(n for n, loss in enumerate(found["losses"], 1) if loss - minimum < 1e-7)
     assert ours <= 1.5 * theirs
     torch.testing.assert_close(found["x"], x, rtol=0, atol=1e-3)
 

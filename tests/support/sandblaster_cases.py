@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class Asked:
     """What a run of processes does, and which rank has which mishap."""
 
     folder: Path
-    iterations: int
+    evaluations: int
     settings: dict[str, Any]
     dies: dict[int, int] = field(default_factory=dict)
     """At which of its calls a rank kills itself."""
@@ -88,13 +89,12 @@ def _process(rank: int, size: int, asked: Asked) -> None:
         return float(term.detach()), torch.autograd.grad(term, x)[0], other
 
     def coordinate(coordinator: Coordinator) -> dict[str, Any]:
-        found: dict[str, Any] = {"losses": [], "error": None}
+        found: dict[str, Any] = {"losses": [], "moved": 0, "error": None}
         try:
             lbfgs = LBFGS(coordinator, **asked.settings)
-            for _ in range(asked.iterations):
-                if not lbfgs.iterate():
-                    break
-                found["losses"].append((lbfgs.evaluations, lbfgs.loss))
+            for moved in islice(lbfgs.minimize(), asked.evaluations):
+                found["losses"].append(lbfgs.loss)
+                found["moved"] += moved
         except FourminError as error:
             found["error"] = (error.what, error.why)
         return {

@@ -9,7 +9,7 @@ MapReduce", algorithm 3): an iteration asks for its dot products all at once, an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,9 +58,7 @@ class LBFGS:
     def __init__(
         self, vectors: Vectors, *, history: int, step: float = 1.0, line_search: bool = True
     ) -> None:
-        """Evaluates once, at "x".
-
-        `history`: pairs (s, y) that are remembered. `step`: the first step that a line search
+        """`history`: pairs (s, y) that are remembered. `step`: the first step that a line search
         tries, or the fixed one without it. As torch.optim.LBFGS does, the very first one is
         divided by the gradient's absolute sum where that is above 1.
         """
@@ -73,33 +71,39 @@ class LBFGS:
         """Dot products of the vectors of these names; 0 for those that are not there yet."""
         self._slots: list[int] = []
         """Where the pairs are, the oldest first."""
-        self.loss = vectors.evaluate("x", "g")
-        self.evaluations = 1
+        self.loss = math.inf
+        """At "x"."""
 
-    def iterate(self) -> bool:
-        """Go one step; whether there was one to go, as there is none from a minimum."""
-        coefficients, slope = self._direction()
-        if not slope <= -LEAST_SLOPE:
-            return False
-        start, first = Point(0.0, self.loss, slope), self._step
-        if self.evaluations == 1:
-            first *= min(1.0, 1.0 / self._vectors.absolute_sum("g"))
-        self._vectors.combine("d", coefficients)
-        last = point = self._at(first)
-        if self._line_search:
-
-            def at(step: float) -> Point:
-                nonlocal last
-                last = self._at(step)
-                return last
-
-            point = strong_wolfe(at, start, point)
-            if point.step == 0.0:
-                return False
-            if point is not last:
-                point = self._at(point.step)
-        self._accept(start, point)
-        return True
+    def minimize(self) -> Iterator[bool]:
+        """Yields after each evaluation, the first of which is at "x": whether it was that of the
+        point where "x" is now. Ends where no step leads to a lower loss.
+        """
+        self.loss = self._vectors.evaluate("x", "g")
+        yield True
+        first = self._step * min(1.0, 1.0 / max(self._vectors.absolute_sum("g"), LEAST_SLOPE))
+        while True:
+            coefficients, slope = self._direction()
+            if not slope <= -LEAST_SLOPE:
+                return
+            self._vectors.combine("d", coefficients)
+            start = Point(0.0, self.loss, slope)
+            search = strong_wolfe(start, first) if self._line_search else _one(first)
+            try:
+                step = next(search)
+                while True:
+                    point = self._at(step)
+                    step = search.send(point)
+                    yield False
+            except StopIteration as end:
+                found: Point = end.value
+            if found is not point:
+                yield False
+                if found is start:
+                    return
+                point = self._at(found.step)
+            self._accept(start, point)
+            yield True
+            first = self._step
 
     def _direction(self) -> tuple[dict[str, float], float]:
         """Minus the approximate inverse Hessian times g, as coefficients of vectors; its slope."""
@@ -131,7 +135,6 @@ class LBFGS:
         """Evaluate at "x" plus so much of the direction; the gradient there is "new g"."""
         self._vectors.combine("new x", {"x": 1.0, "d": step})
         loss = self._vectors.evaluate("new x", "new g")
-        self.evaluations += 1
         return Point(step, loss, self._vectors.dots(["new g"], ["d"])[0][0])
 
     def _accept(self, start: Point, point: Point) -> None:
@@ -147,34 +150,42 @@ class LBFGS:
         self.loss = point.loss
 
 
-def strong_wolfe(at: Callable[[float], Point], start: Point, point: Point) -> Point:
-    """A point that satisfies the strong Wolfe conditions, or the best that was found.
+Search = Generator[float, Point, Point]
+"""Yields how far to go, is sent the point there, and returns the one that it takes."""
 
-    Nocedal and Wright's algorithms 3.5 and 3.6. `at` evaluates; `start` is where the line begins,
-    downhill, and `point` the first one to try. A loss that is not finite is too high. Returns
-    `start` itself where nothing was better.
+
+def _one(step: float) -> Search:
+    return (yield step)
+
+
+def strong_wolfe(start: Point, first: float) -> Search:
+    """Search for a point that satisfies the strong Wolfe conditions, or the best that is found.
+
+    Nocedal and Wright's algorithms 3.5 and 3.6. `start` is where the line begins, downhill, and
+    `first` the first step to try. A loss that is not finite is too high. Returns `start` itself
+    where nothing is better.
     """
-    before = start
+    before, point = start, (yield first)
     for count in range(1, MOST_EVALUATIONS):
         if not _decreases(start, point) or (count > 1 and point.loss >= before.loss):
-            return _zoom(at, start, before, point, MOST_EVALUATIONS - count)
+            return (yield from _zoom(start, before, point, MOST_EVALUATIONS - count))
         if abs(point.slope) <= -CURVATURE * start.slope:
             return point
         if point.slope >= 0:
-            return _zoom(at, start, point, before, MOST_EVALUATIONS - count)
+            return (yield from _zoom(start, point, before, MOST_EVALUATIONS - count))
         step, most = _cubic(before, point), 10 * point.step
         if not point.step < step < most:
             step = most
-        before, point = point, at(step)
+        before, point = point, (yield step)
     return point if _decreases(start, point) else before
 
 
-def _zoom(at: Callable[[float], Point], start: Point, low: Point, high: Point, most: int) -> Point:
+def _zoom(start: Point, low: Point, high: Point, most: int) -> Search:
     """The same between two points, of which `low` decreases enough and has the lower loss."""
     for _ in range(most):
         margin = 0.1 * abs(high.step - low.step)
         least, greatest = sorted((low.step, high.step))
-        point = at(min(max(_cubic(low, high), least + margin), greatest - margin))
+        point = yield min(max(_cubic(low, high), least + margin), greatest - margin)
         if not _decreases(start, point) or point.loss >= low.loss:
             high = point
         else:
