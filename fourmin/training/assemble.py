@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from fourmin.datasets.manifest import Manifest
 from fourmin.launch.job import Job
 from fourmin.log.writer import RunLog
+from fourmin.recipe.algorithms import is_asynchronous
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.ruleset import Benchmark
 from fourmin.training.backends import keep_freed_memory
@@ -77,19 +78,20 @@ def assemble(
     and statistics; random state follows from the seed. Raises FourminError for what does not fit.
     """
     config = job.configuration
-    precision = _precision(job, place)
-    model = _model(job, place)
+    precision = precision_of(job, place)
+    model = model_of(job, place)
     reducer = build_reducer(config, model.named_parameters(), place)
     if reducer.compression:
         reducer.compression.begin(config, 1)
     energy = RunEnergy(place)
     optimizer, step = _optimizer_and_step(job, schedule, place, precision, model, reducer)
-    # On a CPU a warm-up buys time alone, and a replay is not timed.
-    if not (job.replay and config.device == "cpu"):
+    # On a CPU a warm-up buys time alone, and a replay is not timed; elsewhere than here workers do
+    # the work of an asynchronous algorithm.
+    if not (config.device == "cpu" and (job.replay or is_asynchronous(config))):
         heartbeat.took(_warm_up(job, place, step))
         if place.device.type == "cuda" and not job.replay:
             _warm_up_evaluation(job, place, manifest, model, precision)
-        precision = _precision(job, place)
+        precision = precision_of(job, place)
         if reducer.compression:
             reducer.compression.reset()
         if isinstance(step, EagerStep):
@@ -120,14 +122,16 @@ def assemble(
     )
 
 
-def _precision(job: Job, place: WorkerPlace) -> Precision:
+def precision_of(job: Job, place: WorkerPlace) -> Precision:
+    """The precision of a run, without history."""
     config = job.configuration
     return Precision(
         config.precision, place.device, config.loss_scale, config.loss_scale_growth_interval
     )
 
 
-def _model(job: Job, place: WorkerPlace) -> nn.Module:
+def model_of(job: Job, place: WorkerPlace) -> nn.Module:
+    """The model of a run, on its device and to be trained; its weights are any."""
     config = job.configuration
     model = build_model(
         config.model,

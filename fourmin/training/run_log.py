@@ -108,7 +108,7 @@ def log_communication(
             "algorithms": list(counters.bucket_algorithms),
             "bucket_bytes": list(counters.bucket_bytes),
             "buckets": len(counters.bucket_bytes),
-            "bytes": counters.bytes if counters.compressed else steps * sent,
+            "bytes": counters.bytes if counters.counted else steps * sent,
             "exposed_ms_median": float(np.median(exposed_ms[0])),
             "exposed_ms_p95": float(np.percentile(exposed_ms[0], 95)),
             "skew_ms_median": float(np.median(skew)),

@@ -103,7 +103,7 @@ def run_of(told: Told, monkeypatch: pytest.MonkeyPatch, rank: int = 0, **changes
     )  # fmt: skip
     accuracies = iter(told.accuracies)
     stubs = {
-        "average_bn_statistics": lambda _: told.note("statistics averaged"),
+        "average_bn_statistics": lambda *_: told.note("statistics averaged"),
         "assert_same_on_all_ranks": lambda *_: None,
         "evaluate": lambda *_: told.note("evaluated", (round(next(accuracies) * 100), 100)),
         "mean_over_ranks": lambda losses, _: losses.tolist(),

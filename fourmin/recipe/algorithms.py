@@ -1,0 +1,131 @@
+"""What all but training knows of an algorithm: who computes gradients on which weights, and what
+becomes of them. One entry each, by name; the work itself is in fourmin/training/algorithms/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from fourmin.base.errors import FourminError
+from fourmin.recipe.fields import Field
+
+if TYPE_CHECKING:
+    from fourmin.recipe.configuration import Configuration
+
+SYNCHRONOUS = "synchronous"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmEntry:
+    fields: tuple[str, ...] = ()
+    """The fields of the configuration that not every algorithm reads, and this one does."""
+    plain_sgd: bool = False
+    """Whether it is for SGD without momentum alone."""
+    optimizers: tuple[str, ...] = ()
+    """The optimizers that it is for; (): all."""
+    one_host: bool = False
+    """Whether its workers must share memory."""
+
+
+ALGORITHMS: dict[str, AlgorithmEntry] = {
+    # All workers take a part of each batch, and all make the same update.
+    SYNCHRONOUS: AlgorithmEntry(),
+    # Dean et al. 2012, "Large Scale Distributed Deep Networks".
+    "downpour": AlgorithmEntry(fields=("servers", "n_fetch", "n_push", "warm_start_epochs")),
+    # Niu et al. 2011, arXiv 1106.5730.
+    "hogwild": AlgorithmEntry(optimizers=("sgd",), plain_sgd=True, one_host=True),
+    # Zhang, Choromanska and LeCun 2015, arXiv 1412.6651.
+    "easgd": AlgorithmEntry(
+        fields=("servers", "elastic_period", "elastic_rate"), optimizers=("sgd",)
+    ),
+}
+"""Every algorithm by the name that the configuration has for it."""
+
+
+_later = partial(Field, later=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmFields:
+    """Who waits for whom: a part of the configuration."""
+
+    algorithm: Annotated[
+        str, _later("Who computes gradients on which weights.", choices=tuple(ALGORITHMS))
+    ] = SYNCHRONOUS
+    servers: Annotated[
+        int, _later("Downpour, EASGD: parts of the weights, each on a host.", minimum=1)
+    ] = 1
+    n_fetch: Annotated[
+        int, _later("Downpour: how many from fetch to fetch.", unit="steps", minimum=1)
+    ] = 1
+    n_push: Annotated[
+        int, _later("Downpour: of how many gradients are pushed.", unit="steps", minimum=1)
+    ] = 1
+    warm_start_epochs: Annotated[
+        int, _later("Downpour: in which one worker trains alone.", unit="epochs", minimum=0)
+    ] = 0
+    elastic_period: Annotated[
+        int, _later("EASGD: tau, how many between exchanges.", unit="steps", minimum=1)
+    ] = 4
+    elastic_rate: Annotated[
+        float, _later("EASGD: beta, workers times the share that both move.", above=0, below=1)
+    ] = 0.9
+
+
+_FIELDS = {field for entry in ALGORITHMS.values() for field in entry.fields}
+_OF_ASYNCHRONOUS = (
+    ("deterministic", (False,), "who comes first decides, and no replay comes to the same bits"),
+    ("device", ("cpu", "auto"), "weights go through the host's memory"),
+    ("step", ("eager", "auto"), "each worker changes its weights by itself"),
+    ("gradient_density", (1.0,), "gradients are pushed whole"),
+    ("gradient_dtype", ("fp32",), "weights and gradients are sent as they are kept"),
+    ("bn_span", (1,), "workers do not wait for each other's statistics"),
+)
+"""Values that other fields must have, and why."""
+
+
+def is_asynchronous(config: Configuration) -> bool:
+    """Whether workers do not wait for each other: such a run cannot be replayed."""
+    return config.algorithm != SYNCHRONOUS
+
+
+def check_algorithm(config: Configuration) -> None:
+    """Refuse what can never run. Raises FourminError."""
+    name, entry = config.algorithm, ALGORITHMS[config.algorithm]
+    for field in dataclasses.fields(config):
+        read = field.name not in _FIELDS or field.name in entry.fields
+        if not read and getattr(config, field.name) != field.default:
+            raise FourminError(
+                f"algorithm={name} does not read {field.name}",
+                next_step=f"--set {field.name}={field.default}, or another algorithm",
+            )
+    if not is_asynchronous(config):
+        return
+    for field, wanted, why in _OF_ASYNCHRONOUS:
+        if getattr(config, field) not in wanted:
+            usual = str(wanted[0]).lower()
+            raise _not_for(name, f"{field}={getattr(config, field)}", why, f"{field}={usual}")
+    if entry.optimizers and config.optimizer not in entry.optimizers:
+        why = f"its update is that of {entry.optimizers[0]}"
+        better = f"optimizer={entry.optimizers[0]}"
+        raise _not_for(name, f"optimizer={config.optimizer}", why, better)
+    if entry.plain_sgd and config.momentum:
+        why = "a momentum would be each worker's own"
+        raise _not_for(name, f"momentum={config.momentum}", why, "momentum=0")
+    if entry.one_host and config.nodes > 1:
+        raise _not_for(name, f"{config.nodes} nodes", "its workers share memory", "nodes=1")
+    if config.servers > config.workers:
+        why = "each server is beside a worker"
+        better = f"servers={config.workers}"
+        raise _not_for(name, f"{config.servers} servers of {config.workers} workers", why, better)
+
+
+def _not_for(name: str, what: str, why: str, better: str) -> FourminError:
+    return FourminError(
+        f"algorithm={name} is not for {what}",
+        why,
+        f"--set {better}, or --set algorithm={SYNCHRONOUS}",
+    )
