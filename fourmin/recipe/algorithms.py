@@ -10,16 +10,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from fourmin.base.errors import FourminError
-from fourmin.recipe.fields import Field
+from fourmin.recipe.fields import AUTO, Field
 
 if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
 
-SYNCHRONOUS = "synchronous"
+SYNCHRONOUS, PIPELINE = "synchronous", "pipeline"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmEntry:
+    asynchronous: bool = True
+    """Whether workers do not wait for each other."""
     fields: tuple[str, ...] = ()
     """The fields of the configuration that not every algorithm reads, and this one does."""
     plain_sgd: bool = False
@@ -32,7 +34,9 @@ class AlgorithmEntry:
 
 ALGORITHMS: dict[str, AlgorithmEntry] = {
     # All workers take a part of each batch, and all make the same update.
-    SYNCHRONOUS: AlgorithmEntry(),
+    SYNCHRONOUS: AlgorithmEntry(asynchronous=False),
+    # Huang et al. 2019, arXiv 1811.06965: each worker has some of the layers.
+    PIPELINE: AlgorithmEntry(asynchronous=False),
     # Dean et al. 2012, "Large Scale Distributed Deep Networks".
     "downpour": AlgorithmEntry(fields=("servers", "n_fetch", "n_push", "warm_start_epochs")),
     # Niu et al. 2011, arXiv 1106.5730.
@@ -85,11 +89,21 @@ _OF_ASYNCHRONOUS = (
     ("bn_span", (1,), "workers do not wait for each other's statistics"),
 )
 """Values that other fields must have, and why."""
+_OF_PIPELINE = (
+    ("deterministic", (False,), "a replay is of workers that have all layers"),
+    ("device", ("cpu", "auto"), "what is sent between layers goes through gloo"),
+    ("precision", ("bf16", "fp32", AUTO), "FP16's loss scale would have to be sent too"),
+    ("step", ("eager", "auto"), "the fast step knows no layers of others"),
+    ("gradient_density", (1.0,), "no gradients are sent but those of activations"),
+    ("gradient_dtype", ("fp32",), "no gradients are sent but those of activations"),
+    ("bn_span", (1,), "statistics are those of a micro-batch"),
+    ("phases", ((),), "a micro-batch has one size"),
+)
 
 
 def is_asynchronous(config: Configuration) -> bool:
     """Whether workers do not wait for each other: such a run cannot be replayed."""
-    return config.algorithm != SYNCHRONOUS
+    return ALGORITHMS[config.algorithm].asynchronous
 
 
 def check_algorithm(config: Configuration) -> None:
@@ -102,12 +116,14 @@ def check_algorithm(config: Configuration) -> None:
                 f"algorithm={name} does not read {field.name}",
                 next_step=f"--set {field.name}={field.default}, or another algorithm",
             )
-    if not is_asynchronous(config):
+    if name == SYNCHRONOUS:
         return
-    for field, wanted, why in _OF_ASYNCHRONOUS:
+    for field, wanted, why in _OF_ASYNCHRONOUS if entry.asynchronous else _OF_PIPELINE:
         if getattr(config, field) not in wanted:
             usual = str(wanted[0]).lower()
             raise _not_for(name, f"{field}={getattr(config, field)}", why, f"{field}={usual}")
+    if name == PIPELINE and config.model == "alexnet":
+        raise _not_for(name, "AlexNet", "it has no stages to share out", "model=resnet50")
     if entry.optimizers and config.optimizer not in entry.optimizers:
         why = f"its update is that of {entry.optimizers[0]}"
         better = f"optimizer={entry.optimizers[0]}"

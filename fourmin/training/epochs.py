@@ -176,6 +176,8 @@ class Epochs:
                 loss, waited = run.step([(batch.images, batch.labels) for batch in micro_batches])
             losses.append(loss)
             exposed.append(waited)
+        if run.pipeline:
+            run.pipeline.share()
         means = mean_over_ranks(torch.stack(losses), run.place)
         self._digest_order(consumed, config.global_batch_size)
         return means, [waited.seconds() for waited in exposed]

@@ -210,7 +210,7 @@ def _close(
     log_clocks(log, run.job, started, exposed_ms)
     order = run.order
     log.point(keys.DATA_ORDER_DIGEST, order.hexdigest(), namespace=OWN, samples_count=order.count)
-    counters = host.counters if host else run.reducer.counters
+    counters = (host or run.pipeline or run.reducer).counters
     log_communication(log, counters, exposed_ms, epochs.attempted)
     if host:
         host.log()

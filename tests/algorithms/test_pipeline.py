@@ -6,25 +6,28 @@ from pathlib import Path
 
 import pytest
 import torch
-from pipeline_cases import BATCHES, SIZE, batch, model_of, run
+from pipeline_cases import BATCHES, SIZE, batch, model_of, momentum_sgd, run
 from torch.nn import functional
+
+from fourmin.training.precision import Precision
 
 
 @pytest.mark.parametrize(
-    ("model", "ranks", "micro_batches", "schedule"),
+    ("model", "ranks", "micro_batches", "precision"),
     [
-        ("resnet8", 2, 4, "gpipe"),
-        ("resnet8", 2, 3, "1f1b"),
-        ("resnet20", 3, 4, "1f1b"),
-        ("resnet8", 1, 2, "1f1b"),
+        ("resnet8", 2, 4, "fp32"),
+        ("resnet8", 2, 3, "fp32"),
+        ("resnet20", 3, 4, "bf16"),
+        ("resnet8", 1, 2, "fp32"),
     ],
 )
 def test_it_has_the_gradients_of_the_unsplit_model(
-    tmp_path: Path, model: str, ranks: int, micro_batches: int, schedule: str
+    tmp_path: Path, model: str, ranks: int, micro_batches: int, precision: str
 ) -> None:
-    found = run(tmp_path, ranks, model=model, micro_batches=micro_batches, schedule=schedule)
+    found = run(tmp_path, ranks, model=model, micro_batches=micro_batches, precision=precision)
     whole = model_of(model)
-    optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
+    optimizer = momentum_sgd(whole)
+    autocast = Precision(precision, "cpu").autocast
     for number in range(BATCHES):
         images, labels = batch(number)
         optimizer.zero_grad()
@@ -32,7 +35,9 @@ def test_it_has_the_gradients_of_the_unsplit_model(
         for part, expected in zip(
             images.chunk(micro_batches), labels.chunk(micro_batches), strict=True
         ):
-            loss = functional.cross_entropy(whole(part), expected, label_smoothing=0.1)
+            with autocast():
+                logits = whole(part)
+            loss = functional.cross_entropy(logits, expected, label_smoothing=0.1)
             (loss / micro_batches).backward()
             mean += float(loss.detach()) / micro_batches
         gradients = {name: p.grad for name, p in whole.named_parameters()}
@@ -51,12 +56,19 @@ def test_it_has_the_gradients_of_the_unsplit_model(
         assert rank["state"].keys() == whole.state_dict().keys()
         for name, value in whole.state_dict().items():
             torch.testing.assert_close(rank["state"][name], value, rtol=1e-5, atol=1e-6)
+        for value, parameter in zip(rank["momenta"], whole.parameters(), strict=True):
+            expected = optimizer.state[parameter]["momentum_buffer"]
+            torch.testing.assert_close(value, expected, rtol=1e-5, atol=1e-6)
     tracked = [v for n, v in found[0]["state"].items() if n.endswith("num_batches_tracked")]
     assert set(map(int, tracked)) == {BATCHES * micro_batches}
+    # Activations of 16 x 16 x 16, and of 32 x 8 x 8, forth and their gradients back.
+    numbers = {1: (), 2: (16 * 256,), 3: (16 * 256, 32 * 64)}[ranks]
+    each = SIZE * 2 * (2 if precision == "bf16" else 4)
+    assert [rank["bytes"] for rank in found] == [tuple(each * n for n in numbers)] * ranks
     assert SIZE % micro_batches == 0
 
 
 def test_more_ranks_than_stages_are_refused(tmp_path: Path) -> None:
-    found = run(tmp_path, 4, model="resnet8", micro_batches=4, schedule="1f1b")
+    found = run(tmp_path, 4, model="resnet8", micro_batches=4, precision="fp32")
     what = "a model of 3 stages cannot be shared out among 4 workers"
     assert [rank["refused"] for rank in found] == [what] * 4

@@ -15,6 +15,7 @@ from fourmin.training.algorithms.pipeline import Pipeline
 from fourmin.training.models import build_model
 from fourmin.training.models.init import initialize
 from fourmin.training.models.resnet import ResNet
+from fourmin.training.precision import Precision
 
 SIZE, BATCHES = 24, 2
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -26,6 +27,14 @@ def model_of(name: str) -> ResNet:
     initialize(model, 5, "he", False)
     assert isinstance(model, ResNet)
     return model.to(memory_format=torch.channels_last).train()
+
+
+def momentum_sgd(model: ResNet) -> torch.optim.SGD:
+    """With its buffers there from the start, as those of runs are."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for parameter in model.parameters():
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
 
 
 def batch(number: int) -> tuple[Tensor, Tensor]:
@@ -58,15 +67,15 @@ def _process(folder: Path, rank: int, ranks: int, case: dict[str, Any]) -> None:
     dist.destroy_process_group()
 
 
-def _train(rank: int, model: str, micro_batches: int, schedule: str) -> dict[str, Any]:
-    """Some steps of plain SGD, and then the weights of all ranks."""
+def _train(rank: int, model: str, micro_batches: int, precision: str) -> dict[str, Any]:
+    """Some steps of SGD, and then the weights and momenta of all ranks."""
     net = model_of(model)
     images = torch.zeros(SIZE // micro_batches, 3, 16, 16)
     try:
-        pipeline = Pipeline(net, images, micro_batches, schedule=schedule, label_smoothing=0.1)
+        pipeline = Pipeline(net, images, micro_batches, Precision(precision, "cpu"), 0.1)
     except FourminError as error:
         return {"refused": error.what}
-    optimizer = torch.optim.SGD(pipeline.parameters(), lr=0.1)
+    optimizer = momentum_sgd(net)
     losses, gradients = [], []
     for number in range(BATCHES):
         optimizer.zero_grad()
@@ -74,5 +83,9 @@ def _train(rank: int, model: str, micro_batches: int, schedule: str) -> dict[str
         gradients.append({n: p.grad for n, p in net.named_parameters() if p.grad is not None})
         gradients[-1] = {name: gradient.clone() for name, gradient in gradients[-1].items()}
         optimizer.step()
-    pipeline.share()
-    return {"losses": losses, "gradients": gradients, "state": net.state_dict()}
+    pipeline.share(optimizer)
+    momenta = [optimizer.state[one]["momentum_buffer"] for one in net.parameters()]
+    return {
+        "losses": losses, "gradients": gradients, "state": net.state_dict(), "momenta": momenta,
+        "bytes": pipeline.bytes,
+    }  # fmt: skip
