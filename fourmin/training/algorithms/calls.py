@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from torch.distributed import rpc
+from torch.futures import Future
 
 _SPARE_THREADS = 8
 _served: dict[str, Any] = {}
@@ -22,7 +23,7 @@ def join(rank: int, hosts: int, seconds: float, *, worker: bool) -> None:
 
     Waits at most `seconds`. Workers may wait in calls, each in a thread of a host.
     """
-    name = f"worker{rank}" if worker else _host(rank)
+    name = worker_name(rank) if worker else host_name(rank)
     options = rpc.TensorPipeRpcBackendOptions(
         num_worker_threads=hosts + _SPARE_THREADS, rpc_timeout=seconds
     )
@@ -42,13 +43,25 @@ def serve(name: str, what: Any) -> None:
 
 
 def call(host: int, name: str, method: str, *arguments: Any) -> Any:
+    return start(host_name(host), name, method, *arguments).wait()
+
+
+def start(process: str, name: str, method: str, *arguments: Any) -> Future[Any]:
+    """The same of any process, without waiting."""
     # Without a limit: a host that has died ends all processes of the run.
-    return rpc.rpc_sync(_host(host), _answer, args=(name, method, *arguments), timeout=0)
+    future: Future[Any] = rpc.rpc_async(
+        process, _answer, args=(name, method, *arguments), timeout=0
+    )
+    return future
 
 
 def _answer(name: str, method: str, *arguments: Any) -> Any:
     return getattr(_served[name], method)(*arguments)
 
 
-def _host(rank: int) -> str:
+def host_name(rank: int) -> str:
     return f"host{rank}"
+
+
+def worker_name(rank: int) -> str:
+    return f"worker{rank}"

@@ -1,7 +1,7 @@
 """Portions of the data, handed to whoever is free (Dean et al. 2012, section 4.2).
 
-Which samples a portion has, and in which order portions are added, never depends on who did what;
-so neither does the sum.
+A portion is known by its number: which samples it has, and in which order portions are added, never
+depends on who did what; so neither does the sum.
 """
 
 from __future__ import annotations
@@ -15,17 +15,12 @@ COPIES = 2
 """How many workers may have the same portion."""
 
 
-def cut(samples: int, size: int) -> list[range]:
-    """The samples 0 to `samples` - 1 in portions of `size`, of which the last may be smaller."""
-    return [range(start, min(start + size, samples)) for start in range(0, samples, size)]
-
-
 class Portions(Generic[T]):
     """Who has which portion, and what was answered first for each."""
 
     def __init__(self, count: int) -> None:
         self._waiting = list(range(count))
-        self._holders: dict[int, set[str]] = {}
+        self._holders: dict[int, set[int]] = {}
         """Of each portion that is out, the one longest out first."""
         self._answers: dict[int, T] = {}
         self._count = count
@@ -39,7 +34,7 @@ class Portions(Generic[T]):
         """Of all portions, in their order."""
         return [self._answers[number] for number in range(self._count)]
 
-    def give(self, worker: str) -> int | None:
+    def give(self, worker: int) -> int | None:
         """A portion for a worker that is free; None where there is nothing for it now.
 
         After all are out, the one that is longest out is given a second time.
@@ -64,7 +59,7 @@ class Portions(Generic[T]):
             self._waiting.remove(number)
         return True
 
-    def lose(self, worker: str) -> None:
+    def lose(self, worker: int) -> None:
         """A worker is gone: what nobody else has is given again, before all else."""
         for number in [n for n, holders in self._holders.items() if worker in holders]:
             self._holders[number].discard(worker)

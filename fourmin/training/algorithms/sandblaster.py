@@ -1,8 +1,13 @@
-"""Sandblaster (Dean et al. 2012, section 4.2): a coordinator, shards and workers, over RPC.
+"""Sandblaster L-BFGS: Dean et al. 2012, "Large Scale Distributed Deep Networks", section 4.2.
 
-A shard holds its slice of every vector. A worker takes the weights from the shards, and gives the
-gradients of its portions back to them; the coordinator tells everybody what to do, and only
-numbers come to it. Workers may die on the way, coordinator and shards may not.
+The first `servers` hosts are the shards, each with its slice of every vector; the host of rank 0 is
+the coordinator too. A worker takes the weights from the shards, and gives the gradients of its
+portions back to them; only numbers come to the coordinator, and what a portion says of its batch.
+Workers may die on the way, hosts may not.
+
+A portion is a batch of the first epoch's order, with its augmentation: the loss must be the same
+function each time. An evaluation of it on all portions is an epoch, and what is evaluated after an
+epoch are the weights of its loss. A restart goes on from them without the pairs of before.
 """
 
 from __future__ import annotations
@@ -10,44 +15,47 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributed import rpc
 from torch.futures import Future, wait_all
 
 from fourmin.base.errors import FourminError
+from fourmin.training.algorithms import calls
 from fourmin.training.algorithms.portions import OrderedSum, Portions
 
-T = TypeVar("T")
-
-Term = tuple[float, Tensor, Tensor]
-"""A portion's term of the loss, that term's gradient, and what else is wanted of each portion."""
-
-Gradient = Callable[[Tensor, range], Term]
-"""The term of a portion, for weights in float64; the same bits whoever calls it."""
+SHARD, REPLICA = "shard", "replica"
+"""The names under which hosts and workers serve theirs."""
 
 
-@dataclass(frozen=True)
-class Roles:
-    """Who does what, by rank; one rank may do several things. Rank 0 coordinates."""
+class Term(NamedTuple):
+    """A portion's term of the loss."""
 
-    shards: Sequence[int]
-    workers: Sequence[int]
+    loss: float
+    gradient: Tensor
+    """Of the term; flat."""
+    rest: tuple[Tensor, ...]
+    """What else is wanted of each portion."""
+
+
+Gradient = Callable[[Tensor, int], Term]
+"""The term of a portion, for flat weights in float64; the same bits whoever calls it."""
 
 
 class Shard:
     """A slice of every vector. What it does, it does in float64, for whoever calls."""
 
-    def __init__(self, x: Tensor) -> None:
-        self._vectors = {"x": x.double()}
+    def __init__(self) -> None:
+        self._vectors: dict[str, Tensor] = {}
         self._lock = threading.Lock()
         self._evaluation = 0
-        self._sum = self._nothing()
+        self.at = ""
+        """Where the last evaluation was."""
+
+    def put(self, name: str, values: Tensor) -> None:
+        self._vectors[name] = values.double()
 
     def dots(self, left: Sequence[str], right: Sequence[str]) -> list[list[float]]:
         vectors = self._vectors
@@ -65,12 +73,13 @@ class Shard:
     def read(self, name: str) -> Tensor:
         return self._vectors[name]
 
-    def begin(self, evaluation: int) -> None:
+    def begin(self, evaluation: int, at: str) -> None:
         """From now on take the gradients of this evaluation, and no others."""
         with self._lock:
-            self._evaluation, self._sum = evaluation, self._nothing()
+            self._evaluation, self.at = evaluation, at
+            self._sum = OrderedSum(torch.zeros_like(self._vectors["x"]), Tensor.add_)
 
-    def put(self, evaluation: int, portion: int, gradient: Tensor) -> None:
+    def add(self, evaluation: int, portion: int, gradient: Tensor) -> None:
         with self._lock:
             if evaluation == self._evaluation:
                 self._sum.put(portion, gradient.double())
@@ -79,187 +88,115 @@ class Shard:
         """The sum of all portions' gradients becomes a vector."""
         self._vectors[name] = self._sum.total
 
-    def _nothing(self) -> OrderedSum[Tensor]:
-        return OrderedSum(torch.zeros_like(self._vectors["x"]), Tensor.add_)
 
-
-class Worker:
+class Replica:
     """Makes the gradients of portions, one at a time."""
 
-    def __init__(self, gradient: Gradient, shards: Sequence[str]) -> None:
+    def __init__(self, gradient: Gradient, shards: Sequence[int]) -> None:
         self._gradient = gradient
         self._shards = shards
         self._evaluation = 0
-        self._parts: tuple[Tensor, ...] = ()
+        self._parts: list[Tensor] = []
 
-    def work(self, evaluation: int, at: str, number: int, samples: range) -> tuple[float, Tensor]:
-        """Give a portion's gradient to the shards; returns the rest of its term.
+    def work(self, evaluation: int, at: str, portion: int) -> tuple[float, tuple[Tensor, ...], int]:
+        """Give a portion's gradient to the shards; returns the rest of its term, and the bytes of
+        weights and gradients that were sent for it.
 
         The weights are taken once in an evaluation.
         """
+        moved = 0
         if evaluation != self._evaluation:
-            self._parts = tuple(_tell(self._shards, Shard.read, at))
+            self._parts = _tell(self._shards, "read", at)
             self._evaluation = evaluation
-        loss, gradient, other = self._gradient(torch.cat(self._parts), samples)
+            moved = sum(part.nbytes for part in self._parts)
+        loss, gradient, rest = self._gradient(torch.cat(self._parts), portion)
         slices = gradient.split([part.numel() for part in self._parts])
         wait_all(
             [
-                _call(shard, Shard.put, evaluation, number, part)
+                calls.start(calls.host_name(shard), SHARD, "add", evaluation, portion, part)
                 for shard, part in zip(self._shards, slices, strict=True)
             ]
         )
-        return loss, other
+        return loss, rest, moved + gradient.nbytes
 
 
 class Coordinator:
     """The vectors of all shards, and the loss by all workers (`lbfgs.Vectors`)."""
 
-    def __init__(
-        self, shards: Sequence[str], workers: Sequence[str], portions: Sequence[range]
-    ) -> None:
+    def __init__(self, shards: Sequence[int], workers: Sequence[int], portions: int) -> None:
+        """`portions` is how many there are."""
         self._shards = shards
         self._portions = portions
         self._free = list(workers)
-        self._busy: set[str] = set()
-        self._finished: SimpleQueue[tuple[str, int, int, Future[tuple[float, Tensor]]]] = (
-            SimpleQueue()
-        )
+        self._busy: set[int] = set()
+        self._finished: SimpleQueue[tuple[int, int, int, Future[Any]]] = SimpleQueue()
         self._evaluation = 0
-        self.lost: list[str] = []
-        """Workers that died, or did not answer in time."""
+        self.lost: list[int] = []
+        """Workers that died."""
         self.given = 0
         """Portions given so far, those of a second time among them."""
-        self.others: list[Tensor] = []
-        """What else came of each portion in the last evaluation, in their order."""
+        self.bytes = 0
+        """Of weights and gradients that workers and shards sent each other for what counts."""
+        self.terms: list[tuple[float, tuple[Tensor, ...]]] = []
+        """Loss and rest of each portion in the last evaluation, in their order."""
+        self.answered: Callable[[], object] = lambda: None
+        """Called whenever a worker has answered."""
 
     def dots(self, left: Sequence[str], right: Sequence[str]) -> list[list[float]]:
-        found = torch.tensor(_tell(self._shards, Shard.dots, left, right), dtype=torch.float64)
+        found = torch.tensor(_tell(self._shards, "dots", left, right), dtype=torch.float64)
         rows: list[list[float]] = found.sum(0).tolist()
         return rows
 
     def absolute_sum(self, name: str) -> float:
-        return math.fsum(_tell(self._shards, Shard.absolute_sum, name))
+        return math.fsum(_tell(self._shards, "absolute_sum", name))
 
     def combine(self, target: str, terms: Mapping[str, float]) -> None:
-        _tell(self._shards, Shard.combine, target, terms)
-
-    def read(self, name: str) -> Tensor:
-        """A whole vector."""
-        return torch.cat(_tell(self._shards, Shard.read, name))
+        _tell(self._shards, "combine", target, terms)
 
     def evaluate(self, at: str, gradient: str) -> float:
         """The sum of all portions' terms. Raises FourminError when no worker is left."""
         self._evaluation += 1
-        _tell(self._shards, Shard.begin, self._evaluation)
-        portions: Portions[tuple[float, Tensor]] = Portions(len(self._portions))
+        _tell(self._shards, "begin", self._evaluation, at)
+        portions: Portions[tuple[float, tuple[Tensor, ...]]] = Portions(self._portions)
         while not portions.complete:
             for worker in list(self._free):
                 self._give(worker, at, portions)
             worker, evaluation, number, future = self._finished.get()
             self._busy.discard(worker)
+            self.answered()
             try:
-                answer = future.value()
+                loss, rest, moved = future.value()
             except Exception as error:
                 self.lost.append(worker)
                 portions.lose(worker)
                 if not self._free and not self._busy:
                     raise FourminError(
                         "no worker is left that could do the portions",
-                        f"{worker}: {str(error).strip().partition(chr(10))[0]}",
+                        f"worker {worker}: {str(error).strip().partition(chr(10))[0]}",
                     ) from error
                 continue
             self._free.append(worker)
-            if evaluation == self._evaluation:
-                portions.answer(number, answer)
-        _tell(self._shards, Shard.settle, gradient)
-        self.others = [other for _, other in portions.answers]
-        return math.fsum(loss for loss, _ in portions.answers)
+            if evaluation == self._evaluation and portions.answer(number, (loss, rest)):
+                self.bytes += moved
+        _tell(self._shards, "settle", gradient)
+        self.terms = portions.answers
+        return math.fsum(loss for loss, _ in self.terms)
 
-    def _give(self, worker: str, at: str, portions: Portions[tuple[float, Tensor]]) -> None:
+    def _give(self, worker: int, at: str, portions: Portions[Any]) -> None:
         number = portions.give(worker)
         if number is None:
             return
         self._free.remove(worker)
         self._busy.add(worker)
         self.given += 1
-        future = _call(worker, Worker.work, self._evaluation, at, number, self._portions[number])
+        asked = (self._evaluation, at, number)
+        future = calls.start(calls.worker_name(worker), REPLICA, "work", *asked)
         finished = (worker, self._evaluation, number, future)
         future.add_done_callback(lambda _: self._finished.put(finished))
 
 
-_here: dict[str, Any] = {}
-"""What this process is to the others: its shard and its worker, by the names of their classes."""
-
-_over = threading.Event()
-
-
-def take_part(
-    rank: int,
-    world_size: int,
-    roles: Roles,
-    x: Tensor,
-    gradient: Gradient,
-    portions: Sequence[range],
-    coordinate: Callable[[Coordinator], T],
-    *,
-    init_method: str = "env://",
-    timeout_seconds: float,
-) -> T | None:
-    """Do what the roles say until the coordinator has done `coordinate`; returns what that did.
-
-    `x` are all weights to start from, the same on every rank. `timeout_seconds` is how long any
-    call may last, a portion's gradient above all. A coordinator that dies lets the others wait:
-    whoever started them ends them.
-    """
-    names = [f"rank{number}" for number in range(world_size)]
-    shards = [names[number] for number in roles.shards]
-    _over.clear()
-    if rank in roles.shards:
-        own = x.tensor_split(len(shards))[list(roles.shards).index(rank)]
-        _here[Shard.__name__] = Shard(own.clone())
-    if rank in roles.workers:
-        _here[Worker.__name__] = Worker(gradient, shards)
-    rpc.init_rpc(
-        names[rank],
-        rank=rank,
-        world_size=world_size,
-        rpc_backend_options=rpc.TensorPipeRpcBackendOptions(
-            init_method=init_method, rpc_timeout=timeout_seconds
-        ),
-    )
-    try:
-        if rank:
-            _over.wait()
-            return None
-        try:
-            coordinator = Coordinator(shards, [names[one] for one in roles.workers], portions)
-            return coordinate(coordinator)
-        finally:
-            for told in [rpc.rpc_async(name, _end) for name in names[1:]]:
-                with suppress(RuntimeError):  # one that is dead, or leaves before it has answered
-                    told.wait()
-    finally:
-        # Not gracefully, which waits for the dead too.
-        rpc.shutdown(graceful=False)
-        _here.clear()
-
-
-def _end() -> None:
-    _over.set()
-
-
-def _call(to: str, method: Callable[..., T], *arguments: object) -> Future[T]:
-    """Have a method called of what another process is."""
-    future: Future[T] = rpc.rpc_async(to, _answer, args=(method, *arguments))
-    return future
-
-
-def _tell(to: Sequence[str], method: Callable[..., T], *arguments: object) -> list[T]:
-    """The same of several, at once; their answers in order."""
-    answers: list[T] = wait_all([_call(name, method, *arguments) for name in to])
+def _tell(shards: Sequence[int], method: str, *arguments: object) -> list[Any]:
+    """The same of all shards, at once; their answers in order."""
+    asked = [calls.start(calls.host_name(shard), SHARD, method, *arguments) for shard in shards]
+    answers: list[Any] = wait_all(asked)
     return answers
-
-
-def _answer(method: Callable[..., T], *arguments: object) -> T:
-    kind = method.__qualname__.partition(".")[0]
-    return method(_here[kind], *arguments)
