@@ -11,7 +11,7 @@ import torch
 from sandblaster_cases import PORTION, PORTIONS, SAMPLES, Asked, loss_of, run
 from torch import Tensor
 
-from fourmin.training.algorithms.sandblaster import Shard
+from fourmin.training.algorithms.shards import Shard
 
 FIXED = {"history": 10, "line_search": False}
 

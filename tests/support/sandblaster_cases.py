@@ -22,7 +22,7 @@ from fourmin.base.errors import FourminError
 from fourmin.launch.network import free_port
 from fourmin.training.algorithms import calls
 from fourmin.training.algorithms.lbfgs import LBFGS
-from fourmin.training.algorithms.sandblaster import (
+from fourmin.training.algorithms.shards import (
     REPLICA,
     SHARD,
     Coordinator,
