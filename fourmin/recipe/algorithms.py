@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fourmin.base.errors import FourminError
 from fourmin.recipe.fields import Field
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
 
 SYNCHRONOUS = "synchronous"
+NEVER_REPLAYED = "cannot be replayed"
+"""What is said of a run whose workers do not wait for each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,14 @@ def is_asynchronous(config: Configuration) -> bool:
     return config.algorithm != SYNCHRONOUS
 
 
+def as_synchronous(config: Configuration) -> Configuration:
+    """What one worker would do that has nobody to wait for."""
+    usual: dict[str, Any] = {
+        field.name: field.default for field in dataclasses.fields(AlgorithmFields)
+    }
+    return dataclasses.replace(config, nodes=1, procs_per_node=1, **usual)
+
+
 def check_algorithm(config: Configuration) -> None:
     """Refuse what can never run. Raises FourminError."""
     name, entry = config.algorithm, ALGORITHMS[config.algorithm]
@@ -104,10 +114,10 @@ def check_algorithm(config: Configuration) -> None:
             )
     if not is_asynchronous(config):
         return
-    for field, wanted, why in _OF_ASYNCHRONOUS:
-        if getattr(config, field) not in wanted:
+    for other, wanted, why in _OF_ASYNCHRONOUS:
+        if getattr(config, other) not in wanted:
             usual = str(wanted[0]).lower()
-            raise _not_for(name, f"{field}={getattr(config, field)}", why, f"{field}={usual}")
+            raise _not_for(name, f"{other}={getattr(config, other)}", why, f"{other}={usual}")
     if entry.optimizers and config.optimizer not in entry.optimizers:
         why = f"its update is that of {entry.optimizers[0]}"
         better = f"optimizer={entry.optimizers[0]}"

@@ -59,6 +59,17 @@ def test_one_worker_comes_to_what_synchronous_training_comes_to(
     assert values(other, "staleness")[0]["max"] == 0
 
 
+def assert_never_audited(root: Path) -> None:
+    """Weights and order follow from the seed, the training does not; and a report says so."""
+    (campaign,) = root.glob("practice-*")
+    done = fourmin("audit", str(campaign), "--json", state=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = [one["verdict"] for one in json.loads(done.stdout)["comparisons"]]
+    assert verdicts == ["same", "same", "not compared"]
+    told = fourmin("report", str(root), "--format", "json", state=root).stdout
+    assert "cannot be replayed" in told
+
+
 @pytest.mark.parametrize(
     ("workers", "fields"),
     [
@@ -84,6 +95,7 @@ def test_digits_reaches_its_target(tmp_path: Path, workers: str, fields: dict[st
     told = values(tmp_path, "staleness")[0]
     assert told["lost_workers"] == told["repeated_steps"] == 0
     assert 0 < told["mean"] <= told["max"]
+    assert_never_audited(tmp_path)
     traffic = values(tmp_path, "communication")[0]
     assert set(traffic["algorithms"]) == {fields["algorithm"]}
     assert (traffic["bytes"] > 0) == (fields["algorithm"] != "hogwild")
