@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fourmin.base.errors import FourminError
 from fourmin.recipe.fields import AUTO, Field
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
 
 SYNCHRONOUS, PIPELINE = "synchronous", "pipeline"
+NEVER_REPLAYED = "cannot be replayed"
+"""What is said of a run whose workers do not wait for each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +101,21 @@ _OF_PIPELINE = (
     ("bn_span", (1,), "statistics are those of a micro-batch"),
     ("phases", ((),), "a micro-batch has one size"),
 )
+_OTHERS = {PIPELINE: _OF_PIPELINE}
+"""The same by algorithm, where they are other ones."""
 
 
 def is_asynchronous(config: Configuration) -> bool:
     """Whether workers do not wait for each other: such a run cannot be replayed."""
     return ALGORITHMS[config.algorithm].asynchronous
+
+
+def as_synchronous(config: Configuration) -> Configuration:
+    """What one worker would do that has nobody to wait for."""
+    usual: dict[str, Any] = {
+        field.name: field.default for field in dataclasses.fields(AlgorithmFields)
+    }
+    return dataclasses.replace(config, nodes=1, procs_per_node=1, **usual)
 
 
 def check_algorithm(config: Configuration) -> None:
@@ -118,10 +130,10 @@ def check_algorithm(config: Configuration) -> None:
             )
     if name == SYNCHRONOUS:
         return
-    for field, wanted, why in _OF_ASYNCHRONOUS if entry.asynchronous else _OF_PIPELINE:
-        if getattr(config, field) not in wanted:
+    for other, wanted, why in _OTHERS.get(name, _OF_ASYNCHRONOUS):
+        if getattr(config, other) not in wanted:
             usual = str(wanted[0]).lower()
-            raise _not_for(name, f"{field}={getattr(config, field)}", why, f"{field}={usual}")
+            raise _not_for(name, f"{other}={getattr(config, other)}", why, f"{other}={usual}")
     if name == PIPELINE and config.model == "alexnet":
         raise _not_for(name, "AlexNet", "it has no stages to share out", "model=resnet50")
     if entry.optimizers and config.optimizer not in entry.optimizers:

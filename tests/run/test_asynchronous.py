@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from algorithm_runs import ONE, ran, records, settings, values
-from processes import PRACTICE, running
+from processes import PRACTICE, fourmin, running
 
 ADAGRAD = {"optimizer": "adagrad", "base_learning_rate": "0.02"}
 PLAIN = {"optimizer": "sgd", "momentum": "0", "base_learning_rate": "0.3"}
@@ -34,6 +34,17 @@ def test_one_worker_comes_to_what_synchronous_training_comes_to(
     assert told[1] == pytest.approx(told[0], rel=1e-5)
     assert values(plain, "staleness") == []
     assert values(other, "staleness")[0]["max"] == 0
+
+
+def assert_never_audited(root: Path) -> None:
+    """Weights and order follow from the seed, the training does not; and a report says so."""
+    (campaign,) = root.glob("practice-*")
+    done = fourmin("audit", str(campaign), "--json", state=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verdicts = [one["verdict"] for one in json.loads(done.stdout)["comparisons"]]
+    assert verdicts == ["same", "same", "not compared"]
+    told = fourmin("report", str(root), "--format", "json", state=root).stdout
+    assert "cannot be replayed" in told
 
 
 @pytest.mark.parametrize(
@@ -61,6 +72,7 @@ def test_digits_reaches_its_target(tmp_path: Path, workers: str, fields: dict[st
     told = values(tmp_path, "staleness")[0]
     assert told["lost_workers"] == told["repeated_steps"] == 0
     assert 0 < told["mean"] <= told["max"]
+    assert_never_audited(tmp_path)
     traffic = values(tmp_path, "communication")[0]
     assert set(traffic["algorithms"]) == {fields["algorithm"]}
     assert (traffic["bytes"] > 0) == (fields["algorithm"] != "hogwild")

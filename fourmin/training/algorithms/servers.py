@@ -92,7 +92,7 @@ class Servers:
 
     def push(self, gradients: Sequence[Tensor], rate: float) -> int:
         """Push each server its flat gradients; returns how stale they were to the first one."""
-        stale = []
+        stale: list[int] = []
         for server, own in enumerate(gradients):
             asked = (own, rate, self._versions[server])
             stale.append(self._call(server, WEIGHTS, "push", *asked))
