@@ -32,7 +32,7 @@ from fourmin.launch.local import LocalLauncher
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.timeline import Timeline
-from fourmin.recipe.algorithms import NEVER_REPLAYED, as_synchronous, is_asynchronous
+from fourmin.recipe.algorithms import NEVER_REPLAYED, as_synchronous, is_asynchronous, repeats_order
 from fourmin.recipe.configuration import Configuration
 from fourmin.results.run_result import RunFacts
 from fourmin.rules.engine import load_campaign
@@ -255,9 +255,10 @@ def _data_order(facts: RunFacts, claimed: Configuration) -> Recomputed:
     digest = facts.data_order_digest
     if digest is None or facts.epochs is None:
         return Recomputed("data order", NOT_COMPARED, "-", "the run was aborted")
+    epochs = range(1, math.ceil(facts.epochs) + 1)
     expected = digest_of_order(
         facts.seed,
-        range(1, math.ceil(facts.epochs) + 1),
+        [1 for _ in epochs] if repeats_order(claimed) else epochs,
         facts.dataset["train_samples"],
         lambda epoch: claimed.at(epoch).global_batch_size,
         claimed.max_steps,

@@ -15,7 +15,7 @@ from fourmin.recipe.fields import AUTO, Field
 if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
 
-SYNCHRONOUS, PIPELINE = "synchronous", "pipeline"
+SYNCHRONOUS, PIPELINE, SANDBLASTER = "synchronous", "pipeline", "sandblaster"
 NEVER_REPLAYED = "cannot be replayed"
 """What is said of a run whose workers do not wait for each other."""
 
@@ -41,6 +41,10 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
     PIPELINE: AlgorithmEntry(asynchronous=False),
     # Dean et al. 2012, "Large Scale Distributed Deep Networks".
     "downpour": AlgorithmEntry(fields=("servers", "n_fetch", "n_push", "warm_start_epochs")),
+    # The same, section 4.2.
+    SANDBLASTER: AlgorithmEntry(
+        fields=("servers", "lbfgs_pairs"), optimizers=("sgd",), plain_sgd=True
+    ),
     # Niu et al. 2011, arXiv 1106.5730.
     "hogwild": AlgorithmEntry(optimizers=("sgd",), plain_sgd=True, one_host=True),
     # Zhang, Choromanska and LeCun 2015, arXiv 1412.6651.
@@ -62,7 +66,7 @@ class AlgorithmFields:
         str, _later("Who computes gradients on which weights.", choices=tuple(ALGORITHMS))
     ] = SYNCHRONOUS
     servers: Annotated[
-        int, _later("Downpour, EASGD: parts of the weights, each on a host.", minimum=1)
+        int, _later("Downpour, Sandblaster, EASGD: parts of the weights.", minimum=1)
     ] = 1
     n_fetch: Annotated[
         int, _later("Downpour: how many from fetch to fetch.", unit="steps", minimum=1)
@@ -73,6 +77,9 @@ class AlgorithmFields:
     warm_start_epochs: Annotated[
         int, _later("Downpour: in which one worker trains alone.", unit="epochs", minimum=0)
     ] = 0
+    lbfgs_pairs: Annotated[
+        int, _later("Sandblaster: steps that are remembered, with their gradients.", minimum=1)
+    ] = 20
     elastic_period: Annotated[
         int, _later("EASGD: tau, how many between exchanges.", unit="steps", minimum=1)
     ] = 4
@@ -101,13 +108,30 @@ _OF_PIPELINE = (
     ("bn_span", (1,), "statistics are those of a micro-batch"),
     ("phases", ((),), "a micro-batch has one size"),
 )
-_OTHERS = {PIPELINE: _OF_PIPELINE}
+_OF_SANDBLASTER = (
+    *_OF_ASYNCHRONOUS,
+    ("precision", ("fp32",), "a line search needs the loss as it is"),
+    ("learning_rate_decay", ("constant",), "how far a step goes is found by a line search"),
+    ("warmup_epochs", (0.0,), "how far a step goes is found by a line search"),
+    ("phases", ((),), "the loss must stay the same function"),
+)
+_OTHERS = {PIPELINE: _OF_PIPELINE, SANDBLASTER: _OF_SANDBLASTER}
 """The same by algorithm, where they are other ones."""
 
 
 def is_asynchronous(config: Configuration) -> bool:
     """Whether workers do not wait for each other: such a run cannot be replayed."""
     return ALGORITHMS[config.algorithm].asynchronous
+
+
+def update_name(config: Configuration) -> str:
+    """What updates the weights, as `opt_name` in the log has it."""
+    return "lbfgs" if config.algorithm == SANDBLASTER else config.optimizer
+
+
+def repeats_order(config: Configuration) -> bool:
+    """Whether each epoch has the batches of the first one."""
+    return config.algorithm == SANDBLASTER
 
 
 def as_synchronous(config: Configuration) -> Configuration:

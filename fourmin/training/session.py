@@ -17,11 +17,12 @@ from fourmin.launch.control import ControlClient
 from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter, SilentLog
+from fourmin.recipe.algorithms import repeats_order
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.ruleset import load_ruleset
 from fourmin.system.boot import boot_digest
 from fourmin.training.algorithms.child import Child
-from fourmin.training.algorithms.host import Host
+from fourmin.training.algorithms.host import Host, host_of
 from fourmin.training.assemble import Assembly, assemble
 from fourmin.training.backends import numerics, set_backends
 from fourmin.training.comm import process_group
@@ -67,7 +68,7 @@ def take_part(job: Job, control: ControlClient, child: Child | None = None) -> N
         trace = Trace(job, control.note) if job.profile and place.rank == 0 else None
         run = _prepare(job, place, control)
         loader = _loader(run)
-        host = Host(run, child) if child else None
+        host = host_of(run, child) if child else None
         started_ns = _go_on(run) if job.restart else _start(run, control)
         if job.stage is not None:
             loader.read_from(stage_dataset(job, run.manifest, job.stage, place, run.log))
@@ -182,7 +183,8 @@ def _load_checkpoint(run: Assembly, epoch: int) -> None:
         parts = [bytes(part) for part in saved[ORDER].tolist()]
         samples = int(job.dataset["train_samples"])
         batch_of = lambda epoch: job.configuration.at(epoch).global_batch_size  # noqa: E731
-        run.order.go_on(job.seed, samples, batch_of, parts)
+        repeated = repeats_order(job.configuration)
+        run.order.go_on(job.seed, samples, batch_of, parts, repeated=repeated)
     like = pack(run.model, run.optimizer, run.step, run.order)
     unpack(shared(saved, like, run.place), run.model, run.optimizer, run.step)
     if run.reducer.compression:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from sandblaster_cases import PORTION, PORTIONS, SAMPLES, Asked, loss_of, run
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn import functional
 
+from fourmin.training.algorithms.sandblaster import PortionWorker
 from fourmin.training.algorithms.shards import Shard
+from fourmin.training.comm.fusion import GradientReducer
+from fourmin.training.comm.native import NativeAllReduce
+from fourmin.training.data.loader import Batch
+from fourmin.training.precision import Precision
+from fourmin.training.step import EagerStep, HostUpdate
 
 FIXED = {"history": 10, "line_search": False}
 
@@ -109,3 +118,49 @@ def test_a_shard_combines_a_vector_with_itself() -> None:
     shard.combine("y", {"y": 0.5, "x": -3.0})
     assert shard.dots(["x", "y"], ["y"]) == [[-10.0], [20.0]]
     assert shard.absolute_sum("y") == 6.0
+
+
+def test_a_term_is_a_batchs_share_of_the_mean_loss_with_the_penalty() -> None:
+    """With the frame's worker around it, but without processes: against autograd by hand."""
+    images, labels = torch.randn(6, 3, 8, 8), torch.arange(6) % 3
+    worker = object.__new__(PortionWorker)
+    layer = nn.Conv2d(3, 4, 3, bias=False)
+    norm = nn.BatchNorm2d(4, momentum=1.0)
+    model = nn.Sequential(layer, norm, nn.Flatten(), nn.Linear(144, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    reducer = GradientReducer(model.named_parameters(), NativeAllReduce(1), 1, 0)
+    precision = Precision("fp32", "cpu")
+    update = HostUpdate(optimizer, reducer.flat_buffers, precision, lambda _: 0.0)
+    asked: list[tuple[int, list[int]]] = []
+
+    class Loaded:
+        def batches_of(self, epoch: int, steps: list[int]) -> list[Batch]:
+            asked.append((epoch, steps))
+            return [Batch(images, labels, torch.arange(6) + 50)]
+
+    worker.__dict__.update(
+        _model=model,
+        _decays=[(one, 0.3 if one is layer.weight else 0.0) for one in model.parameters()],
+        _portions=5,
+        _job=SimpleNamespace(seed=11),
+        _loader=Loaded(),
+        _step=EagerStep(model, update, reducer, precision, 0.1),
+    )
+    weights = torch.randn(sum(one.numel() for one in model.parameters()), dtype=torch.float64)
+    term = worker._term(weights, 7)
+    reducer.close()
+
+    x = weights.float().requires_grad_()
+    names = [name for name, _ in model.named_parameters()]
+    parts = x.split([one.numel() for one in model.parameters()])
+    shaped = [part.view(one.shape) for part, one in zip(parts, model.parameters(), strict=True)]
+    logits = functional_call(model, dict(zip(names, shaped, strict=True)), (images,))
+    loss = functional.cross_entropy(logits, labels, label_smoothing=0.1)
+    loss = (loss + 0.15 * shaped[0].square().sum()) / 5
+    assert term.loss == pytest.approx(float(loss.detach()), rel=1e-6)
+    torch.testing.assert_close(term.gradient, torch.autograd.grad(loss, x)[0])
+    seen = functional.conv2d(images, shaped[0].detach())
+    statistics = torch.cat([seen.mean((0, 2, 3)), seen.var((0, 2, 3))])
+    torch.testing.assert_close(term.rest[0], statistics)
+    assert term.rest[1].tolist() == list(range(50, 56))
+    assert asked == [(1, [7])]

@@ -20,6 +20,9 @@ from fourmin.ruleset import load_ruleset
 def configured(algorithm: str, **changes: Any) -> Configuration:
     digits = load_preset("digits").resolved(0, keep_workers=True)
     plain = {"optimizer": "sgd", "momentum": 0.0, "division": "open"}
+    if algorithm == "sandblaster":
+        searched = {"learning_rate_decay": "constant", "warmup_epochs": 0.0}
+        plain |= {"precision": "fp32", **searched}
     return replace(digits, algorithm=algorithm, **plain | changes)
 
 
@@ -44,6 +47,12 @@ def test_each_goes_with_plain_sgd(algorithm: str) -> None:
         ("hogwild", {"momentum": 0.9}, "momentum=0.9", "momentum=0"),
         ("easgd", {"optimizer": "adagrad"}, "optimizer=adagrad", "optimizer=sgd"),
         ("hogwild", {"nodes": 2, "global_batch_size": 128}, "2 nodes", "nodes=1"),
+        ("sandblaster", {"precision": "bf16"}, "precision=bf16", "precision=fp32"),
+        ("sandblaster", {"learning_rate_decay": "poly"}, "=poly", "learning_rate_decay=constant"),
+        ("sandblaster", {"warmup_epochs": 1.0}, "warmup_epochs=1.0", "warmup_epochs=0.0"),
+        ("sandblaster", {"momentum": 0.9}, "momentum=0.9", "momentum=0"),
+        ("sandblaster", {"optimizer": "lars"}, "optimizer=lars", "optimizer=sgd"),
+        ("easgd", {"lbfgs_pairs": 2}, "does not read lbfgs_pairs", "lbfgs_pairs=20"),
         ("pipeline", {"model": "alexnet", "image_size": 227}, "AlexNet", "model=resnet50"),
         ("pipeline", {"phases": ("2:image_size=32",)}, "phases=", "phases="),
         ("pipeline", {"deterministic": True}, "deterministic=True", "deterministic=false"),

@@ -134,7 +134,8 @@ def _gradient(rank: int, asked: Asked) -> Any:
 
 
 def _coordinate(asked: Asked) -> dict[str, Any]:
-    coordinator = Coordinator((0, 1), range(HOSTS), PORTIONS)
+    coordinator = Coordinator((0, 1), range(HOSTS))
+    coordinator.portions = PORTIONS
     found: dict[str, Any] = {"losses": [], "moved": 0, "error": None}
     try:
         lbfgs = LBFGS(coordinator, **asked.settings)

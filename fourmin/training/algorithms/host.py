@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter as Counts
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -19,7 +19,7 @@ from fourmin.base.errors import FourminError
 from fourmin.log import keys
 from fourmin.training.algorithms import calls
 from fourmin.training.algorithms.child import Child
-from fourmin.training.algorithms.counter import COUNTER, Counter
+from fourmin.training.algorithms.counter import COUNTER, Counter, Done
 from fourmin.training.algorithms.method import flat, spread
 from fourmin.training.algorithms.worker import Epoch, Failed
 from fourmin.training.assemble import Assembly
@@ -51,6 +51,14 @@ class Side(Protocol):
         """The model, and the optimizer's state, become what all workers have come to. All hosts
         call it at the same point, while no worker works.
         """
+
+
+def host_of(run: Assembly, child: Child) -> Host:
+    """The host of one worker, of the kind that the run's algorithm has."""
+    name = run.job.configuration.algorithm
+    module = import_module(f"fourmin.training.algorithms.{name}")
+    kind: type[Host] = getattr(module, "own_host", Host)
+    return kind(run, child)
 
 
 class Host:
@@ -109,7 +117,11 @@ class Host:
         for _ in run.heartbeat.through(self._watch(epoch), f"epoch {epoch}"):
             pass
         self._side.gather()
-        done = self._counter.told() if rank == 0 else []
+        return self._finish(self._counter.told() if rank == 0 else [], steps)
+
+    def _finish(self, done: Sequence[Done], steps: int) -> Trained:
+        """Count an epoch's steps, of which rank 0 knows what they came to."""
+        run, rank = self._run, self._run.place.rank
         both = torch.tensor([[one.loss, one.waited] for one in done], dtype=torch.float64)
         both = both if rank == 0 else torch.empty((steps, 2), dtype=torch.float64)
         dist.broadcast(both, src=0)

@@ -1,13 +1,9 @@
-"""Sandblaster L-BFGS: Dean et al. 2012, "Large Scale Distributed Deep Networks", section 4.2.
+"""Sandblaster's coordinator, shards and replicas (Dean et al. 2012, section 4.2), over RPC.
 
-The first `servers` hosts are the shards, each with its slice of every vector; the host of rank 0 is
-the coordinator too. A worker takes the weights from the shards, and gives the gradients of its
-portions back to them; only numbers come to the coordinator, and what a portion says of its batch.
-Workers may die on the way, hosts may not.
-
-A portion is a batch of the first epoch's order, with its augmentation: the loss must be the same
-function each time. An evaluation of it on all portions is an epoch, and what is evaluated after an
-epoch are the weights of its loss. A restart goes on from them without the pairs of before.
+A shard is a host with its slice of every vector; the host of rank 0 is the coordinator too. A
+worker takes the weights from the shards, and gives the gradients of its portions back to them; only
+numbers come to the coordinator, and what a portion says of its batch. Workers may die on the way,
+hosts may not.
 """
 
 from __future__ import annotations
@@ -123,10 +119,10 @@ class Replica:
 class Coordinator:
     """The vectors of all shards, and the loss by all workers (`lbfgs.Vectors`)."""
 
-    def __init__(self, shards: Sequence[int], workers: Sequence[int], portions: int) -> None:
-        """`portions` is how many there are."""
+    def __init__(self, shards: Sequence[int], workers: Sequence[int]) -> None:
+        self.portions = 0
+        """How many there are."""
         self._shards = shards
-        self._portions = portions
         self._free = list(workers)
         self._busy: set[int] = set()
         self._finished: SimpleQueue[tuple[int, int, int, Future[Any]]] = SimpleQueue()
@@ -157,7 +153,7 @@ class Coordinator:
         """The sum of all portions' terms. Raises FourminError when no worker is left."""
         self._evaluation += 1
         _tell(self._shards, "begin", self._evaluation, at)
-        portions: Portions[tuple[float, tuple[Tensor, ...]]] = Portions(self._portions)
+        portions: Portions[tuple[float, tuple[Tensor, ...]]] = Portions(self.portions)
         while not portions.complete:
             for worker in list(self._free):
                 self._give(worker, at, portions)

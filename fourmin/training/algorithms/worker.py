@@ -65,7 +65,9 @@ def work(job: Job, rank: int, line: Connection) -> None:
     """
     bind_process(f"fourmin-w{rank}")
     try:
-        worker = Worker(job, rank)
+        name = job.configuration.algorithm
+        module = import_module(f"fourmin.training.algorithms.{name}")
+        worker: Worker = getattr(module, "own_worker", Worker)(job, rank)
         line.send(None)
         with suppress(EOFError):
             while True:
