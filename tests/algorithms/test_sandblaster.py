@@ -14,11 +14,13 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from fourmin.training.algorithms.sandblaster import PortionWorker
-from fourmin.training.algorithms.shards import Shard
+from fourmin.base.errors import NOT_CONVERGED, FourminError
+from fourmin.training.algorithms.sandblaster import PortionWorker, Sandblaster
+from fourmin.training.algorithms.shards import Coordinator, Shard
 from fourmin.training.comm.fusion import GradientReducer
 from fourmin.training.comm.native import NativeAllReduce
 from fourmin.training.data.loader import Batch
+from fourmin.training.heartbeat import Heartbeat
 from fourmin.training.precision import Precision
 from fourmin.training.step import EagerStep, HostUpdate
 
@@ -164,3 +166,15 @@ def test_a_term_is_a_batchs_share_of_the_mean_loss_with_the_penalty() -> None:
     torch.testing.assert_close(term.rest[0], statistics)
     assert term.rest[1].tolist() == list(range(50, 56))
     assert asked == [(1, [7])]
+
+
+def test_a_minimum_before_the_target_ends_the_run() -> None:
+    host = object.__new__(Sandblaster)
+    host.__dict__.update(
+        _coordinator=Coordinator((), ()),
+        _run=SimpleNamespace(heartbeat=Heartbeat(None, 1.0)),
+        _evaluations=iter(()),
+    )
+    with pytest.raises(FourminError, match="no step leads to a lower loss") as caught:
+        host._evaluate(9, 3)
+    assert caught.value.exit_code == NOT_CONVERGED

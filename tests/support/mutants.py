@@ -25,6 +25,7 @@ class Mutant:
 AREAS = {
     "comm", "optim", "schedule", "step", "precision", "statistics", "data", "evaluation", "session",
     "checkpoint", "ledger", "seeds", "log", "clock", "rules", "results", "ruleset",
+    "algorithms",
 }  # fmt: skip
 
 ORACLE = (
@@ -43,6 +44,9 @@ HISTORY = "tests/ledger/test_history.py::test_what_cannot_have_happened"
 FORMULA = "tests/optim/test_lars.py::test_many_steps_against_the_formula"
 GROUPS = "tests/optim/test_optimizer_build.py::test_lars_groups"
 RESUMED = "tests/training/test_checkpoint.py::test_training_goes_on_to_the_same_bits"
+
+LBFGS = "tests/algorithms/test_lbfgs.py::"
+FIXED_STEP = "test_with_a_fixed_step_it_goes_where_torchs_goes"
 
 MUTANTS = tuple(Mutant(*fields) for fields in (
     # How gradients come together.
@@ -378,4 +382,32 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
      "if timeline.count(keys.ABORT) or not", "if not",
      "tests/results/test_run_result.py"
      "::test_only_what_ended_of_itself_has_converged_or_not"),
+    # Other algorithms.
+    ("a-direction-not-corrected", "algorithms", "training/algorithms/lbfgs.py",
+     "delta[slot] += alpha[slot] - beta", "delta[slot] += alpha[slot]", LBFGS + FIXED_STEP),
+    ("a-search-that-takes-any-decrease", "algorithms", "training/algorithms/lbfgs.py",
+     "        if point.slope >= 0:\n",
+     "        if True:\n            return point\n        if point.slope >= 0:\n",
+     LBFGS + "test_what_it_finds_satisfies_the_strong_wolfe_conditions"),
+    ("a-step-that-is-forgotten", "algorithms", "training/algorithms/lbfgs.py",
+     "            first = self._step\n", "", LBFGS + FIXED_STEP),
+    ("nothing-a-second-time", "algorithms", "training/algorithms/portions.py",
+     "COPIES = 2", "COPIES = 1",
+     "tests/algorithms/test_portions.py"
+     "::test_the_one_longest_out_is_given_a_second_time_and_the_first_answer_counts"),
+    ("gradients-added-as-they-come", "algorithms", "training/algorithms/portions.py",
+     "        while self.added in self._early:\n",
+     "        while self._early:\n            self.added = min(self._early)\n",
+     "tests/algorithms/test_portions.py::test_a_sum_does_not_depend_on_what_came_when"),
+    ("gradients-of-an-evaluation-that-is-over", "algorithms", "training/algorithms/shards.py",
+     "            if evaluation == self._evaluation:\n", "            if True:\n",
+     "tests/algorithms/test_sandblaster.py"
+     "::test_a_shard_takes_gradients_of_its_evaluation_only_in_any_order"),
+    ("a-loss-without-its-penalty", "algorithms", "training/algorithms/sandblaster.py",
+     "float(mean + penalty)", "float(mean)",
+     "tests/algorithms/test_sandblaster.py"
+     "::test_a_term_is_a_batchs_share_of_the_mean_loss_with_the_penalty"),
+    ("a-pipeline-without-momenta", "algorithms", "training/algorithms/pipeline.py",
+     "[*own, *module.buffers(), *kept]", "[*own, *module.buffers()]",
+     "tests/algorithms/test_pipeline.py::test_it_has_the_gradients_of_the_unsplit_model"),
 ))  # fmt: skip
