@@ -54,6 +54,9 @@ ALGORITHMS: dict[str, AlgorithmEntry] = {
 }
 """Every algorithm by the name that the configuration has for it."""
 
+WAITING = [name for name, entry in ALGORITHMS.items() if not entry.asynchronous]
+"""Those whose workers wait for each other. A list: others' configurations may hold anything."""
+
 
 _later = partial(Field, later=True)
 
@@ -109,7 +112,8 @@ _OF_PIPELINE = (
     ("phases", ((),), "a micro-batch has one size"),
 )
 _OF_SANDBLASTER = (
-    *_OF_ASYNCHRONOUS,
+    *_OF_ASYNCHRONOUS[1:],
+    ("deterministic", (False,), "a replay is of steps, and it makes none"),
     ("precision", ("fp32",), "a line search needs the loss as it is"),
     ("learning_rate_decay", ("constant",), "how far a step goes is found by a line search"),
     ("warmup_epochs", (0.0,), "how far a step goes is found by a line search"),
@@ -121,7 +125,7 @@ _OTHERS = {PIPELINE: _OF_PIPELINE, SANDBLASTER: _OF_SANDBLASTER}
 
 def is_asynchronous(config: Configuration) -> bool:
     """Whether workers do not wait for each other: such a run cannot be replayed."""
-    return ALGORITHMS[config.algorithm].asynchronous
+    return config.algorithm not in WAITING
 
 
 def update_name(config: Configuration) -> str:

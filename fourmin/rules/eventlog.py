@@ -12,7 +12,7 @@ from fourmin.ledger.history import RunHistory
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
-from fourmin.recipe.algorithms import ALGORITHMS, SYNCHRONOUS
+from fourmin.recipe.algorithms import SYNCHRONOUS, WAITING
 from fourmin.results.plan import Plan
 from fourmin.rules.compare import MOST_DIFFERENCES, differences, same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
@@ -109,8 +109,7 @@ def event_counts(run: RunView, log: EventLog) -> Iterator[Problem]:
     counts = Counter(record.key for record in run.counted)
     lines = {record.key: record.line for record in run.counted}
     algorithm = mapping(run.facts.configuration).get("algorithm", SYNCHRONOUS)
-    waits = algorithm in ALGORITHMS and not ALGORITHMS[algorithm].asynchronous
-    absent = WITHOUT_WAITING if waits else ()
+    absent = WITHOUT_WAITING if algorithm in WAITING else ()
     for key in (*SETUP, *ON_THE_CLOCK, *AFTERWARDS, *WITHOUT_WAITING, *WHERE_THERE_IS_A_METER):
         needed = run.whole or (key in SETUP and counts[keys.INIT_STOP] > 0)
         needed = needed and key not in (*WHERE_THERE_IS_A_METER, *absent)

@@ -128,7 +128,7 @@ class Coordinator:
         self._finished: SimpleQueue[tuple[int, int, int, Future[Any]]] = SimpleQueue()
         self._evaluation = 0
         self.lost: list[int] = []
-        """Workers that died."""
+        """Workers that died, or could not do a portion."""
         self.given = 0
         """Portions given so far, those of a second time among them."""
         self.bytes = 0
