@@ -56,7 +56,6 @@ class Slices:
         slices = flat(self._parameters).tensor_split(len(self.bytes))
         if self._run.place.rank < len(slices):
             self._shard.put("x", slices[self._run.place.rank])
-        dist.barrier()
 
     def gather(self) -> None:
         """The model becomes what was evaluated last, with rank 0's statistics."""
@@ -90,10 +89,10 @@ class Sandblaster(Host):
         if not self._steps:
             assert isinstance(self._side, Slices)
             self._side.begin()
-        with contextlib.suppress(EOFError, OSError):  # one that has died is noticed by its calls
-            self._child.line.send(Epoch(epoch, 0, data_dir, torch.empty(0)))
-            self._hear()
-        dist.barrier()
+            with contextlib.suppress(EOFError, OSError):  # a dead one is noticed by its calls
+                self._child.line.send(Epoch(epoch, 0, data_dir, torch.empty(0)))
+                self._hear()
+            dist.barrier()
         done = self._evaluate(epoch, steps) if self._run.place.rank == 0 else []
         dist.barrier(group=self._together)
         self._side.gather()
@@ -147,6 +146,7 @@ class PortionWorker(Worker):
         calls.serve(REPLICA, Replica(self._term, range(config.servers)))
 
     def train(self, told: Epoch) -> Tensor:
+        """Know where the images are: asked once, before the first portion."""
         self._loader.read_from(told.data_dir)
         return torch.empty(0)
 
