@@ -96,6 +96,7 @@ def run_of(told: Told, monkeypatch: pytest.MonkeyPatch, rank: int = 0, **changes
         precision=SimpleNamespace(name="fp32", skipped_steps=0, loss_scale=1.0),
         model=torch.nn.Linear(1, 1), optimizer=None, states=None,
         reducer=SimpleNamespace(compression=None),
+        pipeline=None,
         checkpoints=SimpleNamespace(
             writes=True,
             save=lambda epoch, state: told.note(f"checkpoint {epoch}", state())
