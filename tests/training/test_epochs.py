@@ -229,7 +229,7 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
             stop=lambda: told.note("and to here"), log=lambda *_: None,
         ),
         heartbeat=SimpleNamespace(rest=lambda: None, stop=lambda: told.note("the command hears")),
-        reducer=SimpleNamespace(counters=None), states=None,
+        reducer=SimpleNamespace(counters=None), pipeline=None, states=None,
         checkpoints=SimpleNamespace(close=lambda: told.note("closed")),
     )  # fmt: skip
     told.sync = lambda: told.note("synced")  # type: ignore[attr-defined]
