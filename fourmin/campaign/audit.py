@@ -32,6 +32,7 @@ from fourmin.launch.local import LocalLauncher
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.timeline import Timeline
+from fourmin.recipe.algorithms import NEVER_REPLAYED, as_synchronous, is_asynchronous, repeats_order
 from fourmin.recipe.configuration import Configuration
 from fourmin.results.run_result import RunFacts
 from fourmin.rules.engine import load_campaign
@@ -99,9 +100,12 @@ def replayable(claimed: Configuration, gpus: int, cores: int, steps: int | None)
     """The first steps of the training that `claimed` configures, by workers of this machine.
 
     `gpus` and `cores` are what this machine has. Without enough GPUs the CPU stands in for them,
-    in FP32 where the run used FP16, with all of its cores. `steps` are the steps to replay; None:
+    in FP32 where the run used FP16, with all of its cores. Of an asynchronous algorithm weights
+    and order can be compared, and one worker replays it. `steps` are the steps to replay; None:
     all whose losses a log holds, or `STEPS_ON_A_CPU` where the CPU stands in.
     """
+    if is_asynchronous(claimed):
+        claimed = as_synchronous(claimed)
     workers = claimed.workers
     here = claimed
     stands_in = claimed.device == "cuda" and gpus < workers
@@ -152,7 +156,9 @@ class Replay:
             comparisons=(
                 initial_weights(facts, replayed),
                 _data_order(facts, claimed),
-                compare_losses(
+                Recomputed("first losses", NOT_COMPARED, claimed.algorithm, NEVER_REPLAYED)
+                if is_asynchronous(claimed)
+                else compare_losses(
                     facts.first_losses,
                     replayed.first_losses,
                     (0.0, 0.0) if same_machine else tolerances(claimed, self.configuration),
@@ -255,9 +261,10 @@ def _data_order(facts: RunFacts, claimed: Configuration) -> Recomputed:
     digest = facts.data_order_digest
     if digest is None or facts.epochs is None:
         return Recomputed("data order", NOT_COMPARED, "-", "the run was aborted")
+    epochs = range(1, math.ceil(facts.epochs) + 1)
     expected = digest_of_order(
         facts.seed,
-        range(1, math.ceil(facts.epochs) + 1),
+        [1 for _ in epochs] if repeats_order(claimed) else epochs,
         facts.dataset["train_samples"],
         lambda epoch: claimed.at(epoch).global_batch_size,
         claimed.max_steps,

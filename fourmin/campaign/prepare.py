@@ -33,6 +33,7 @@ from fourmin.estimate.hybrid import with_threshold
 from fourmin.estimate.profile import DEFAULT_PROFILE, load_profile
 from fourmin.launch import Choice, Launcher, choose_launcher, load_launcher, load_submitter
 from fourmin.launch.registry import kind_of
+from fourmin.recipe.algorithms import is_asynchronous
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.fields import is_auto
 from fourmin.recipe.presets import DEFAULT, load_preset
@@ -185,6 +186,14 @@ def prepare(
         )
     if placement.stage is not None and place.here:
         refused += _against_staging(placement.stage, wanted, data)
+    if placement.profile and is_asynchronous(configuration):
+        refused.append(
+            FourminError(
+                f"no trace of algorithm={configuration.algorithm}",
+                "worker 0 takes no steps itself",
+                "without --profile, or --set algorithm=synchronous",
+            )
+        )
     if placement.keep_states is not None:
         kept = placement.keep_states
         refused += against_keeping(kept, configuration, runs, here=place.here)

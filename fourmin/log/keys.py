@@ -185,6 +185,10 @@ LOGGED_STEPS = 8
 COMMUNICATION = "communication"
 """Algorithms and bytes of the buckets, exposed time and skew between ranks (ms, median and 95th
 percentile)."""
+STALENESS = "staleness"
+"""Of an asynchronous algorithm: how many changes of the weights by other workers came between what
+a change follows from and itself (mean, median, 95th percentile, most); workers that were lost, and
+steps that were handed out again; all since the last restart."""
 CLOCKS = "clocks"
 """Offsets of the nodes' clocks, and how far apart the ranks started and waited (ms)."""
 ENERGY = "energy"
@@ -208,6 +212,7 @@ FOURMIN_KEYS = (
     STATE,
     STEP_LOSS,
     COMMUNICATION,
+    STALENESS,
     CLOCKS,
     ENERGY,
     CHECKPOINT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fourmin.base.errors import FourminError
+from fourmin.recipe.algorithms import check_algorithm
 from fourmin.recipe.allreduces import ALL_REDUCES, MOST_IN_RING, needs, parse_entries
 from fourmin.recipe.fields import AUTO
 from fourmin.recipe.optimizers import OPTIMIZERS
@@ -212,6 +213,7 @@ def _image_sizes(config: Configuration) -> None:
 
 _CHECKS = (
     _optimizer,
+    check_algorithm,
     _fast_step,
     _precision,
     _decoder,

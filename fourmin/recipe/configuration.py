@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.base.errors import unknown
 from fourmin.base.mishaps import told
+from fourmin.recipe.algorithms import AlgorithmFields, is_asynchronous
 from fourmin.recipe.allreduces import LARGE, NAMES
 from fourmin.recipe.combinations import check_combinations
 from fourmin.recipe.fields import AUTO, Field, fields_of
@@ -25,7 +26,7 @@ from fourmin.recipe.phases import in_epoch, parse_points, stretches
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
+class Configuration(AlgorithmFields):
     """Everything that decides the outcome of a run. Epochs count from 1, steps from 0."""
 
     # What is measured.
@@ -330,7 +331,8 @@ class Configuration:
     @property
     def local_batch_size(self) -> int:
         """Images that one worker takes through one forward and backward pass."""
-        return self.global_batch_size // (self.workers * self.gradient_accumulation_steps)
+        sharing = 1 if is_asynchronous(self) else self.workers
+        return self.global_batch_size // (sharing * self.gradient_accumulation_steps)
 
     def steps_per_epoch(self, train_samples: int) -> int:
         """Full global batches in one epoch; the last incomplete one is dropped."""

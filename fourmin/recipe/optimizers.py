@@ -158,6 +158,22 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
             keys.OPT_ADAMW_WEIGHT_DECAY: "weight_decay",
         },
     ),
+    "adagrad": OptimizerEntry(
+        divisions=(OPEN,),
+        fields=_DECAY_FIELDS,
+        tensors=("sum",),
+        moved=20,
+        counters=("step",),
+        # MLPerf has no key of its own for it.
+        logged={
+            keys.OPT_BASE_LEARNING_RATE: "base_learning_rate",
+            keys.OPT_END_LEARNING_RATE: "end_learning_rate",
+            keys.OPT_LEARNING_RATE_DECAY_STEPS: DECAY_STEPS,
+            keys.OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS: "decay_milestones",
+            keys.OPT_LEARNING_RATE_WARMUP_EPOCHS: "warmup_epochs",
+            keys.OPT_WEIGHT_DECAY: "weight_decay",
+        },
+    ),
 }
 """Every optimizer by the name that the configuration and `opt_name` in the log have for it."""
 

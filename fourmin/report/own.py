@@ -10,6 +10,7 @@ from fourmin.ledger.audits import audit_words
 from fourmin.ledger.landings import SELF, Landing
 from fourmin.ledger.registered import GONE
 from fourmin.ledger.view import CampaignView
+from fourmin.recipe.algorithms import NEVER_REPLAYED, SYNCHRONOUS
 from fourmin.report.model import ABANDONED, CLOSED, PENDING, Planned, Result
 from fourmin.report.runs import reported
 from fourmin.results.plan import Plan
@@ -31,6 +32,7 @@ def campaign_result(campaign: CampaignView, verdict: Verdict, now_ms: int) -> Re
     facts = [run.facts for run in runs]
     summary = summarize(plan, campaign.digest, "", facts) if plan and runs else {}
     configuration = plan.configuration if plan else {}
+    algorithm = configuration.get("algorithm", SYNCHRONOUS)
     registration = campaign.registration
     landed = registration.landing
     gone = registration.unproved == GONE
@@ -76,6 +78,7 @@ def campaign_result(campaign: CampaignView, verdict: Verdict, now_ms: int) -> Re
         registered=(
             *registration.evidence,
             *(["signed"] if campaign.signing.proved else []),
+            *([] if algorithm == SYNCHRONOUS else [f"{algorithm}: {NEVER_REPLAYED}"]),
             *audit_words(campaign.audits, now_ms),
         ),
         planned=_planned(plan, campaign, landed) if plan else None,

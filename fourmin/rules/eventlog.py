@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 
+from fourmin.base.values import mapping
 from fourmin.ledger.history import RunHistory
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.log import keys
 from fourmin.log.reader import EventLog
+from fourmin.recipe.algorithms import SYNCHRONOUS, WAITING
 from fourmin.results.plan import Plan
 from fourmin.rules.compare import MOST_DIFFERENCES, differences, same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
@@ -38,6 +40,7 @@ SETUP = (
 ON_THE_CLOCK = (keys.RUN_START, keys.STEP_LOSS, keys.RUN_STOP)
 AFTERWARDS = (keys.CLOCKS, keys.DATA_ORDER_DIGEST, keys.COMMUNICATION)
 WHERE_THERE_IS_A_METER = (keys.ENERGY,)
+WITHOUT_WAITING = (keys.STALENESS,)
 _METADATA = {
     keys.FILE,
     keys.LINENO,
@@ -94,7 +97,8 @@ def event_counts(run: RunView, log: EventLog) -> Iterator[Problem]:
         One record each of the submission, campaign, system, package, configuration, dataset,
         seed, sample counts, batch, optimizer and initial-weights keys before init_stop; one
         run_start and run_stop, also in a run that was restarted; one step_loss, clocks,
-        data_order_digest and communication in a run that ended of itself; at most one energy.
+        data_order_digest and communication in a run that ended of itself, and one staleness where
+        its algorithm is asynchronous; at most one energy.
     Why it is bad
         Of two values a reader takes the first and another the last.
     Example
@@ -104,9 +108,11 @@ def event_counts(run: RunView, log: EventLog) -> Iterator[Problem]:
     """
     counts = Counter(record.key for record in run.counted)
     lines = {record.key: record.line for record in run.counted}
-    for key in (*SETUP, *ON_THE_CLOCK, *AFTERWARDS, *WHERE_THERE_IS_A_METER):
+    algorithm = mapping(run.facts.configuration).get("algorithm", SYNCHRONOUS)
+    absent = WITHOUT_WAITING if algorithm in WAITING else ()
+    for key in (*SETUP, *ON_THE_CLOCK, *AFTERWARDS, *WITHOUT_WAITING, *WHERE_THERE_IS_A_METER):
         needed = run.whole or (key in SETUP and counts[keys.INIT_STOP] > 0)
-        needed = needed and key not in WHERE_THERE_IS_A_METER
+        needed = needed and key not in (*WHERE_THERE_IS_A_METER, *absent)
         if counts[key] > 1:
             yield Problem(f"{key} occurs {counts[key]} times", lines[key])
         elif needed and not counts[key]:
@@ -156,7 +162,7 @@ _PHASES = {
     keys.CHECKPOINT: 4,
     keys.RUN_RESTART: 4,
     keys.RUN_STOP: 5,
-    **dict.fromkeys((*AFTERWARDS, *WHERE_THERE_IS_A_METER), 6),
+    **dict.fromkeys((*AFTERWARDS, *WITHOUT_WAITING, *WHERE_THERE_IS_A_METER), 6),
 }
 _PHASE_NAMES = ("the start", "setup", keys.INIT_STOP, keys.RUN_START, "training", keys.RUN_STOP)
 

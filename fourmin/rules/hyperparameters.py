@@ -10,6 +10,7 @@ from fourmin.base.errors import FourminError
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
 from fourmin.log.timeline import Timeline
+from fourmin.recipe.algorithms import update_name
 from fourmin.recipe.configuration import FIELDS, Configuration
 from fourmin.recipe.fields import AUTO
 from fourmin.recipe.optimizers import OPTIMIZERS, OptimizerEntry
@@ -152,6 +153,6 @@ def _expected(
         keys.GLOBAL_BATCH_SIZE: config.global_batch_size,
         keys.GRADIENT_ACCUMULATION_STEPS: config.gradient_accumulation_steps,
         keys.MODEL_BN_SPAN: config.bn_span * config.local_batch_size,
-        keys.OPT_NAME: config.optimizer,
+        keys.OPT_NAME: update_name(config),
         **optimizer.values(config, decay_steps),
     }

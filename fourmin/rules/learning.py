@@ -11,6 +11,7 @@ from fourmin.ledger.view import RunView
 from fourmin.log import keys
 from fourmin.log.records import Record
 from fourmin.log.timeline import Timeline
+from fourmin.recipe.algorithms import is_asynchronous
 from fourmin.recipe.configuration import Configuration
 from fourmin.rules.compare import same, short
 from fourmin.rules.epochs import epochs_before, steps_through
@@ -81,7 +82,12 @@ def _exchanged(run: RunView, timeline: Timeline, config: Configuration) -> Itera
     sizes = [number(size) or 0 for size in value.get("bucket_bytes") or ()]
     steps = sum(number(done.get(name)) or 0 for name in ("optimizer_steps", "skipped_steps"))
     expected = {"buckets": len(sizes), "bytes": steps * sum(sizes) if config.workers > 1 else 0}
-    if config.gradient_density < 1:
+    if is_asynchronous(config):
+        # Who fetches and pushes how often is decided as the run goes.
+        if (number(value.get("bytes")) or 0) < 0:
+            yield Problem(f"bytes is {short(value.get('bytes'))}", record.line)
+        expected.pop("bytes")
+    elif config.gradient_density < 1:
         most, sent = expected.pop("bytes"), number(value.get("bytes"))
         if sent is None or not (0 < sent < most or sent == most == 0):
             what = f"bytes is {short(value.get('bytes'))}, compressed from {most:g}"

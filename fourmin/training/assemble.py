@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from torch.optim import Optimizer
 from fourmin.datasets.manifest import Manifest
 from fourmin.launch.job import Job
 from fourmin.log.writer import RunLog
+from fourmin.recipe.algorithms import PIPELINE, is_asynchronous
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.ruleset import Benchmark
 from fourmin.training.backends import keep_freed_memory
@@ -30,11 +32,14 @@ from fourmin.training.kept_state import States
 from fourmin.training.models import build_model
 from fourmin.training.models.batchnorm import apply_bn_span
 from fourmin.training.models.init import initialize
-from fourmin.training.models.resnet import recompute_blocks
+from fourmin.training.models.resnet import ResNet, recompute_blocks
 from fourmin.training.optim.build import build_optimizer
 from fourmin.training.precision import Precision
 from fourmin.training.resume import Checkpoints
-from fourmin.training.step import EagerStep
+from fourmin.training.step import EagerStep, HostUpdate
+
+if TYPE_CHECKING:
+    from fourmin.training.algorithms.pipeline import PipelineStep
 
 WARMUP_STEPS = 2
 
@@ -55,6 +60,8 @@ class Assembly:
     reducer: GradientReducer
     optimizer: Optimizer
     step: Step
+    pipeline: PipelineStep | None
+    """The step, where ranks have layers of their own."""
     energy: RunEnergy
     checkpoints: Checkpoints
     states: States | None
@@ -77,19 +84,20 @@ def assemble(
     and statistics; random state follows from the seed. Raises FourminError for what does not fit.
     """
     config = job.configuration
-    precision = _precision(job, place)
-    model = _model(job, place)
+    precision = precision_of(job, place)
+    model = model_of(job, place)
     reducer = build_reducer(config, model.named_parameters(), place)
     if reducer.compression:
         reducer.compression.begin(config, 1)
     energy = RunEnergy(place)
     optimizer, step = _optimizer_and_step(job, schedule, place, precision, model, reducer)
-    # On a CPU a warm-up buys time alone, and a replay is not timed.
-    if not (job.replay and config.device == "cpu"):
+    # On a CPU a warm-up buys time alone, and a replay is not timed; elsewhere than here workers do
+    # the work of an asynchronous algorithm.
+    if not (config.device == "cpu" and (job.replay or is_asynchronous(config))):
         heartbeat.took(_warm_up(job, place, step))
         if place.device.type == "cuda" and not job.replay:
             _warm_up_evaluation(job, place, manifest, model, precision)
-        precision = _precision(job, place)
+        precision = precision_of(job, place)
         if reducer.compression:
             reducer.compression.reset()
         if isinstance(step, EagerStep):
@@ -113,6 +121,7 @@ def assemble(
         reducer=reducer,
         optimizer=optimizer,
         step=step,
+        pipeline=cast("PipelineStep", step) if config.algorithm == PIPELINE else None,
         energy=energy,
         checkpoints=Checkpoints(job.checkpoints, place, log, writes=writes),
         states=States(job, place, log) if config.deterministic else None,
@@ -120,14 +129,16 @@ def assemble(
     )
 
 
-def _precision(job: Job, place: WorkerPlace) -> Precision:
+def precision_of(job: Job, place: WorkerPlace) -> Precision:
+    """The precision of a run, without history."""
     config = job.configuration
     return Precision(
         config.precision, place.device, config.loss_scale, config.loss_scale_growth_interval
     )
 
 
-def _model(job: Job, place: WorkerPlace) -> nn.Module:
+def model_of(job: Job, place: WorkerPlace) -> nn.Module:
+    """The model of a run, on its device and to be trained; its weights are any."""
     config = job.configuration
     model = build_model(
         config.model,
@@ -158,6 +169,8 @@ def _optimizer_and_step(
     """Both without history."""
     config = job.configuration
     optimizer = build_optimizer(model, config)
+    if config.algorithm == PIPELINE:
+        return optimizer, _pipeline_step(job, schedule, precision, model, optimizer, reducer)
     step = build_step(
         config.step,
         model,
@@ -172,6 +185,30 @@ def _optimizer_and_step(
         say=refuse_another_step,
     )
     return optimizer, step
+
+
+def _pipeline_step(
+    job: Job,
+    schedule: LearningRateSchedule,
+    precision: Precision,
+    model: nn.Module,
+    optimizer: Optimizer,
+    reducer: GradientReducer,
+) -> PipelineStep:
+    # Imported for those runs alone: it takes a while.
+    from fourmin.training.algorithms.pipeline import Pipeline, PipelineStep
+
+    config = job.configuration
+    assert isinstance(model, ResNet)
+    pipeline = Pipeline(
+        model,
+        synthetic_batch(config.local_batch_size, config.image_size, precision.device)[0],
+        config.workers * config.gradient_accumulation_steps,
+        precision,
+        config.label_smoothing,
+    )
+    update = HostUpdate(optimizer, (), precision, schedule)
+    return PipelineStep(pipeline, optimizer, update, reducer, precision)
 
 
 def _warm_up(job: Job, place: WorkerPlace, step: Step) -> float:

@@ -16,6 +16,7 @@ from torch import Tensor
 from fourmin.base.errors import NOT_CONVERGED, FourminError
 from fourmin.launch.job import state_file
 from fourmin.log import keys
+from fourmin.training.algorithms.host import Host
 from fourmin.training.assemble import Assembly
 from fourmin.training.comm.agreement import assert_same_on_all_ranks, tensor_digest
 from fourmin.training.comm.compression import gathered
@@ -32,8 +33,16 @@ from fourmin.training.trace import Trace
 class Epochs:
     """The epochs of one worker's run, after the one that a restart goes on from."""
 
-    def __init__(self, run: Assembly, loader: Loader, trace: Trace | None = None) -> None:
+    def __init__(
+        self,
+        run: Assembly,
+        loader: Loader,
+        trace: Trace | None = None,
+        host: Host | None = None,
+    ) -> None:
+        """`host` has the steps done where workers do not wait for each other."""
         self._run = run
+        self._host = host
         self._config = run.job.configuration
         self._loader = loader
         self._trace = trace
@@ -104,34 +113,17 @@ class Epochs:
     def _train_epoch(self, epoch: int, evaluated: bool) -> None:
         run, config = self._run, self._config.at(epoch)
         run.log.start(keys.EPOCH_START, None, epoch_num=epoch)
-        if run.reducer.compression:
-            run.reducer.compression.begin(config, epoch)
-        # Dropout is the only random thing that is left. Each rank draws its own, anew in each
-        # epoch, so that a restart draws the same.
-        torch.manual_seed((epoch << 48) + (run.job.seed << 16) + run.place.rank)
         began = time.perf_counter()
-        losses: list[Tensor] = []
-        consumed: list[Tensor] = []
-        exposed = []
-        batches = run.heartbeat.through(self._loader.train_epoch(epoch), f"epoch {epoch}")
         steps, left = run.schedule.steps_of(epoch), self._steps_left()
         if left is not None:
             steps = min(steps, left)
-        for step in range(steps):
-            with self._trace.step() if self._trace else nullcontext():
-                micro_batches = list(islice(batches, config.gradient_accumulation_steps))
-                if evaluated and steps - step <= READ_AHEAD:
-                    self._loader.begin_evaluation(epoch)
-                consumed.extend(batch.indices for batch in micro_batches)
-                loss, waited = run.step([(batch.images, batch.labels) for batch in micro_batches])
-            losses.append(loss)
-            exposed.append(waited)
+        if self._host:
+            means, exposed_seconds = self._host.train(epoch, steps, self._loader.source.data_dir)
+        else:
+            means, exposed_seconds = self._take_steps(epoch, steps, evaluated)
         self.attempted += steps
-        means = mean_over_ranks(torch.stack(losses), run.place)
-        exposed_seconds = [waited.seconds() for waited in exposed]
         self.exposed_seconds.extend(exposed_seconds)
         seconds = time.perf_counter() - began
-        self._digest_order(consumed, config.global_batch_size)
         images = steps * config.global_batch_size
         run.log.end(keys.EPOCH_STOP, None, epoch_num=epoch, samples_count=images)
         if epoch == 1:
@@ -153,11 +145,42 @@ class Epochs:
         )
         self._check_finite(epoch, means)
         if evaluated or run.states is not None:
-            average_bn_statistics(run.model)
+            average_bn_statistics(run.model, not self._host or self._host.counts)
         if run.states is not None:
             run.states.settle()
             first = _finite(means[: keys.LOGGED_STEPS])
             run.states.take(epoch, first, run.model, run.optimizer, run.step)
+
+    def _take_steps(
+        self, epoch: int, steps: int, evaluated: bool
+    ) -> tuple[list[float], list[float]]:
+        """The first steps of an epoch, with all ranks at each. Returns their losses, means over all
+        ranks, and the seconds of communication of each that computation did not hide.
+        """
+        run, config = self._run, self._config.at(epoch)
+        if run.reducer.compression:
+            run.reducer.compression.begin(config, epoch)
+        # Dropout is the only random thing that is left. Each rank draws its own, anew in each
+        # epoch, so that a restart draws the same.
+        torch.manual_seed((epoch << 48) + (run.job.seed << 16) + run.place.rank)
+        losses: list[Tensor] = []
+        consumed: list[Tensor] = []
+        exposed = []
+        batches = run.heartbeat.through(self._loader.train_epoch(epoch), f"epoch {epoch}")
+        for step in range(steps):
+            with self._trace.step() if self._trace else nullcontext():
+                micro_batches = list(islice(batches, config.gradient_accumulation_steps))
+                if evaluated and steps - step <= READ_AHEAD:
+                    self._loader.begin_evaluation(epoch)
+                consumed.extend(batch.indices for batch in micro_batches)
+                loss, waited = run.step([(batch.images, batch.labels) for batch in micro_batches])
+            losses.append(loss)
+            exposed.append(waited)
+        if run.pipeline:
+            run.pipeline.share()
+        means = mean_over_ranks(torch.stack(losses), run.place)
+        self._digest_order(consumed, config.global_batch_size)
+        return means, [waited.seconds() for waited in exposed]
 
     def _digest_order(self, consumed: Iterable[Tensor], batch: int) -> None:
         """Add what all ranks really consumed in this epoch to the digest of the data order."""

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import RunLog
+from fourmin.recipe.algorithms import update_name
 from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import ReductionCounters
@@ -50,7 +51,7 @@ def log_hyperparameters(log: RunLog, job: Job, schedule: LearningRateSchedule) -
     log.point(keys.GLOBAL_BATCH_SIZE, configuration.global_batch_size)
     log.point(keys.GRADIENT_ACCUMULATION_STEPS, configuration.gradient_accumulation_steps)
     log.point(keys.MODEL_BN_SPAN, configuration.bn_span * configuration.local_batch_size)
-    log.point(keys.OPT_NAME, configuration.optimizer)
+    log.point(keys.OPT_NAME, update_name(configuration))
     entry = OPTIMIZERS[configuration.optimizer]
     for key, value in entry.values(configuration, schedule.decay_steps).items():
         log.point(key, value)
@@ -108,7 +109,7 @@ def log_communication(
             "algorithms": list(counters.bucket_algorithms),
             "bucket_bytes": list(counters.bucket_bytes),
             "buckets": len(counters.bucket_bytes),
-            "bytes": counters.bytes if counters.compressed else steps * sent,
+            "bytes": counters.bytes if counters.counted else steps * sent,
             "exposed_ms_median": float(np.median(exposed_ms[0])),
             "exposed_ms_p95": float(np.percentile(exposed_ms[0], 95)),
             "skew_ms_median": float(np.median(skew)),

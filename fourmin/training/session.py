@@ -17,9 +17,12 @@ from fourmin.launch.control import ControlClient
 from fourmin.launch.job import Job
 from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter, SilentLog
+from fourmin.recipe.algorithms import repeats_order
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.ruleset import load_ruleset
 from fourmin.system.boot import boot_digest
+from fourmin.training.algorithms.child import Child
+from fourmin.training.algorithms.host import Host, host_of
 from fourmin.training.assemble import Assembly, assemble
 from fourmin.training.backends import numerics, set_backends
 from fourmin.training.comm import process_group
@@ -48,8 +51,9 @@ from fourmin.training.state import FEEDBACK, ORDER, SENT, pack, shared, unpack
 from fourmin.training.trace import Trace
 
 
-def take_part(job: Job, control: ControlClient) -> None:
-    """Train to the target or to the end of the schedule, as the worker that this process is.
+def take_part(job: Job, control: ControlClient, child: Child | None = None) -> None:
+    """Train to the target or to the end of the schedule, as the worker that this process is, or as
+    the host of one (`child`).
 
     Raises FourminError for what cannot go on; every other exception is a fault.
     """
@@ -64,13 +68,16 @@ def take_part(job: Job, control: ControlClient) -> None:
         trace = Trace(job, control.note) if job.profile and place.rank == 0 else None
         run = _prepare(job, place, control)
         loader = _loader(run)
+        host = host_of(run, child) if child else None
         started_ns = _go_on(run) if job.restart else _start(run, control)
         if job.stage is not None:
             loader.read_from(stage_dataset(job, run.manifest, job.stage, place, run.log))
-        epochs = Epochs(run, loader, trace)
+        epochs = Epochs(run, loader, trace, host)
         reached = epochs.train()
-        _close(run, epochs, reached, started_ns)
+        _close(run, epochs, reached, started_ns, host)
         epochs.close()
+        if host:
+            host.close()
     finally:
         process_group.destroy()
         if job.stage is not None:
@@ -176,7 +183,8 @@ def _load_checkpoint(run: Assembly, epoch: int) -> None:
         parts = [bytes(part) for part in saved[ORDER].tolist()]
         samples = int(job.dataset["train_samples"])
         batch_of = lambda epoch: job.configuration.at(epoch).global_batch_size  # noqa: E731
-        run.order.go_on(job.seed, samples, batch_of, parts)
+        repeated = repeats_order(job.configuration)
+        run.order.go_on(job.seed, samples, batch_of, parts, repeated=repeated)
     like = pack(run.model, run.optimizer, run.step, run.order)
     unpack(shared(saved, like, run.place), run.model, run.optimizer, run.step)
     if run.reducer.compression:
@@ -191,7 +199,9 @@ def _load_checkpoint(run: Assembly, epoch: int) -> None:
 # The clock stops first.
 
 
-def _close(run: Assembly, epochs: Epochs, reached: bool, started_ns: int) -> None:
+def _close(
+    run: Assembly, epochs: Epochs, reached: bool, started_ns: int, host: Host | None
+) -> None:
     """Log the end, what only then is known, and wait until all of it is on the disk."""
     log = run.log
     log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
@@ -202,7 +212,10 @@ def _close(run: Assembly, epochs: Epochs, reached: bool, started_ns: int) -> Non
     log_clocks(log, run.job, started, exposed_ms)
     order = run.order
     log.point(keys.DATA_ORDER_DIGEST, order.hexdigest(), namespace=OWN, samples_count=order.count)
-    log_communication(log, run.reducer.counters, exposed_ms, epochs.attempted)
+    counters = (host or run.pipeline or run.reducer).counters
+    log_communication(log, counters, exposed_ms, epochs.attempted)
+    if host:
+        host.log()
     run.energy.log(log, joules)
     log.sync()
     run.checkpoints.close()

@@ -13,6 +13,7 @@ from fourmin.base.mishaps import LASTING, explained, frames
 from fourmin.launch.agent import bind_process
 from fourmin.launch.control import ControlClient
 from fourmin.launch.job import JOB_VARIABLE, Job
+from fourmin.training.algorithms.child import fork_worker
 
 PEER_SECONDS = 0.2
 """How long a worker waits before it tells of a collective that failed. A peer that died is mostly
@@ -23,6 +24,7 @@ def main() -> None:
     """Take part in the run that FOURMIN_JOB names; a failure is told to the command."""
     bind_process(f"fourmin-r{os.environ['RANK']}")
     job = Job.read(Path(os.environ[JOB_VARIABLE]))
+    child = fork_worker(job)
     control = ControlClient(job.control_socket, int(os.environ["RANK"]))
     try:
         # Imported here so that the line to the command stands before torch is loaded, and a
@@ -30,7 +32,7 @@ def main() -> None:
         from fourmin.training.session import take_part
 
         control.imported()
-        take_part(job, control)
+        take_part(job, control, child)
     except FourminError as error:
         from fourmin.training.comm.base import CommunicationError
 

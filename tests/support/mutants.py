@@ -25,6 +25,7 @@ class Mutant:
 AREAS = {
     "comm", "optim", "schedule", "step", "precision", "statistics", "data", "evaluation", "session",
     "checkpoint", "ledger", "seeds", "log", "clock", "rules", "results", "ruleset",
+    "algorithms",
 }  # fmt: skip
 
 ORACLE = (
@@ -43,6 +44,9 @@ HISTORY = "tests/ledger/test_history.py::test_what_cannot_have_happened"
 FORMULA = "tests/optim/test_lars.py::test_many_steps_against_the_formula"
 GROUPS = "tests/optim/test_optimizer_build.py::test_lars_groups"
 RESUMED = "tests/training/test_checkpoint.py::test_training_goes_on_to_the_same_bits"
+
+LBFGS = "tests/algorithms/test_lbfgs.py::"
+FIXED_STEP = "test_with_a_fixed_step_it_goes_where_torchs_goes"
 
 MUTANTS = tuple(Mutant(*fields) for fields in (
     # How gradients come together.
@@ -139,7 +143,7 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
      "unbiased = variance * (count / (count - 1)).float()", "unbiased = variance",
      "tests/models/test_batchnorm.py::test_running_statistics_equal_one_process"),
     ("statistics-summed", "statistics", "training/models/batchnorm.py",
-     "    flat /= dist.get_world_size()\n", "",
+     "torch.split(flat[:-1] / flat[-1],", "torch.split(flat[:-1],",
      "tests/models/test_batchnorm.py::test_average_bn_statistics"),
     ("only-means-averaged", "statistics", "training/models/batchnorm.py",
      "for statistic in (module.running_mean, module.running_var)",
@@ -187,7 +191,8 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
      "np.arange(n * rank // world_size, min(n, n * (rank + 1) // world_size + 1)",
      "tests/data/test_order.py::test_evaluation_shares_hold_every_image_once"),
     ("statistics-of-each-rank-alone", "evaluation", "training/epochs.py",
-     "            average_bn_statistics(run.model)\n", "            pass\n",
+     "            average_bn_statistics(run.model, not self._host or self._host.counts)\n",
+     "            pass\n",
      EPOCHS + "test_it_ends_with_the_evaluation_that_reaches_the_target"),
     ("evaluations-an-epoch-late", "ruleset", "ruleset.py",
      "epoch % self.eval_every == offset % self.eval_every",
@@ -377,4 +382,32 @@ MUTANTS = tuple(Mutant(*fields) for fields in (
      "if timeline.count(keys.ABORT) or not", "if not",
      "tests/results/test_run_result.py"
      "::test_only_what_ended_of_itself_has_converged_or_not"),
+    # Other algorithms.
+    ("a-direction-not-corrected", "algorithms", "training/algorithms/lbfgs.py",
+     "delta[slot] += alpha[slot] - beta", "delta[slot] += alpha[slot]", LBFGS + FIXED_STEP),
+    ("a-search-that-takes-any-decrease", "algorithms", "training/algorithms/lbfgs.py",
+     "        if point.slope >= 0:\n",
+     "        if True:\n            return point\n        if point.slope >= 0:\n",
+     LBFGS + "test_what_it_finds_satisfies_the_strong_wolfe_conditions"),
+    ("a-step-that-is-forgotten", "algorithms", "training/algorithms/lbfgs.py",
+     "            first = self._step\n", "", LBFGS + FIXED_STEP),
+    ("nothing-a-second-time", "algorithms", "training/algorithms/portions.py",
+     "COPIES = 2", "COPIES = 1",
+     "tests/algorithms/test_portions.py"
+     "::test_the_one_longest_out_is_given_a_second_time_and_the_first_answer_counts"),
+    ("gradients-added-as-they-come", "algorithms", "training/algorithms/portions.py",
+     "        while self.added in self._early:\n",
+     "        while self._early:\n            self.added = min(self._early)\n",
+     "tests/algorithms/test_portions.py::test_a_sum_does_not_depend_on_what_came_when"),
+    ("gradients-of-an-evaluation-that-is-over", "algorithms", "training/algorithms/shards.py",
+     "            if evaluation == self._evaluation:\n", "            if True:\n",
+     "tests/algorithms/test_sandblaster.py"
+     "::test_a_shard_takes_gradients_of_its_evaluation_only_in_any_order"),
+    ("a-loss-without-its-penalty", "algorithms", "training/algorithms/sandblaster.py",
+     "float(mean + penalty)", "float(mean)",
+     "tests/algorithms/test_sandblaster.py"
+     "::test_a_term_is_a_batchs_share_of_the_mean_loss_with_the_penalty"),
+    ("a-pipeline-without-momenta", "algorithms", "training/algorithms/pipeline.py",
+     "[*own, *module.buffers(), *kept]", "[*own, *module.buffers()]",
+     "tests/algorithms/test_pipeline.py::test_it_has_the_gradients_of_the_unsplit_model"),
 ))  # fmt: skip

@@ -96,6 +96,7 @@ def run_of(told: Told, monkeypatch: pytest.MonkeyPatch, rank: int = 0, **changes
         precision=SimpleNamespace(name="fp32", skipped_steps=0, loss_scale=1.0),
         model=torch.nn.Linear(1, 1), optimizer=None, states=None,
         reducer=SimpleNamespace(compression=None),
+        pipeline=None,
         checkpoints=SimpleNamespace(
             writes=True,
             save=lambda epoch, state: told.note(f"checkpoint {epoch}", state())
@@ -103,7 +104,7 @@ def run_of(told: Told, monkeypatch: pytest.MonkeyPatch, rank: int = 0, **changes
     )  # fmt: skip
     accuracies = iter(told.accuracies)
     stubs = {
-        "average_bn_statistics": lambda _: told.note("statistics averaged"),
+        "average_bn_statistics": lambda *_: told.note("statistics averaged"),
         "assert_same_on_all_ranks": lambda *_: None,
         "evaluate": lambda *_: told.note("evaluated", (round(next(accuracies) * 100), 100)),
         "mean_over_ranks": lambda losses, _: losses.tolist(),
@@ -228,7 +229,7 @@ def test_the_data_is_touched_only_when_the_clock_runs(monkeypatch: pytest.Monkey
             stop=lambda: told.note("and to here"), log=lambda *_: None,
         ),
         heartbeat=SimpleNamespace(rest=lambda: None, stop=lambda: told.note("the command hears")),
-        reducer=SimpleNamespace(counters=None), states=None,
+        reducer=SimpleNamespace(counters=None), pipeline=None, states=None,
         checkpoints=SimpleNamespace(close=lambda: told.note("closed")),
     )  # fmt: skip
     told.sync = lambda: told.note("synced")  # type: ignore[attr-defined]

@@ -18,12 +18,13 @@ from fourmin.training import worker
 from fourmin.training.comm.base import CommunicationError
 
 path = Path(sys.argv[1])
-Job.read = lambda _: SimpleNamespace(control_socket=path)
+alone = SimpleNamespace(algorithm="synchronous")
+Job.read = lambda _: SimpleNamespace(control_socket=path, configuration=alone)
 peer = socket.socket(socket.AF_UNIX)
 peer.connect(str(path))
 peer.sendall(json.dumps({"kind": "hello", "rank": 1, "pid": 1}).encode() + b"\\n")
 
-def take_part(job, control):
+def take_part(job, control, child):
     threading.Timer(0.02, peer.close).start()
     raise CommunicationError("the all-reduce failed")
 

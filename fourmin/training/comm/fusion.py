@@ -30,8 +30,8 @@ class ReductionCounters:
     """What has been reduced so far.
 
     ``steps`` counts calls of ``finish``, ``collectives`` all-reduces of buckets, ``bytes`` the
-    bytes of the tensors given to collectives on this rank (both 0 with one rank), ``compressed``
-    whether those are fewer than the buckets have.
+    bytes of the tensors given to collectives on this rank (both 0 with one rank), ``counted``
+    whether those do not follow from the buckets and the steps.
     ``bucket_bytes`` and ``bucket_algorithms`` give size and algorithm of each bucket, in the
     order of launch.
     """
@@ -41,7 +41,7 @@ class ReductionCounters:
     bytes: int
     bucket_bytes: tuple[int, ...]
     bucket_algorithms: tuple[str, ...]
-    compressed: bool = False
+    counted: bool = False
 
 
 def mean(
@@ -183,7 +183,7 @@ class GradientReducer:
             bytes=self.compression.bytes if self.compression else reduced * sum(sizes),
             bucket_bytes=sizes,
             bucket_algorithms=tuple(self._algorithm(size).name for size in sizes),
-            compressed=self.compression is not None,
+            counted=self.compression is not None,
         )
 
     def clear(self) -> None:

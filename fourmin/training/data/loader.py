@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -196,6 +196,17 @@ class Loader(ABC):
                 # The last one, or left early: what was made ahead is not what comes next.
                 self._end_training()
 
+    def batches_of(self, epoch: int, steps: Iterable[int]) -> Iterator[Batch]:
+        """The micro-batches of some steps of an epoch, in their order. `steps` is asked ahead of
+        their use, and may be made as it is asked. Raises FourminError as `train_epoch` does.
+        """
+        shares = (indices for share in self._shares(epoch, steps) for indices in share)
+        stream = self._open("train", (self._training_batch(epoch, one) for one in shares))
+        try:
+            yield from stream
+        finally:
+            stream.close()
+
     def begin_evaluation(self, epoch: int = 1) -> None:
         """Have the first validation batches made, so that `evaluate` finds them ready."""
         if self._evaluation is None:
@@ -269,20 +280,17 @@ class Loader(ABC):
 
     def _own_order(self, epoch: int) -> Indices:
         """This rank's samples of an epoch; int64, (micro-batches, micro-batch)."""
+        return np.concatenate([*self._shares(epoch, range(len(self._steps_of(epoch))))])
+
+    def _shares(self, epoch: int, steps: Iterable[int]) -> Iterator[Indices]:
+        """This rank's samples of some steps; int64, (micro-batches of a step, micro-batch)."""
         own = self.of(epoch)
         permutation = epoch_permutation(self.seed, epoch, len(self.manifest.split("train")))
-        shares = [
-            rank_share(
-                permutation,
-                step,
-                own.global_batch_size,
-                self.rank,
-                self.world_size,
+        for step in steps:
+            yield rank_share(
+                permutation, step, own.global_batch_size, self.rank, self.world_size,
                 own.gradient_accumulation_steps,
-            )
-            for step in range(len(self._steps_of(epoch)))
-        ]
-        return np.concatenate(shares)
+            )  # fmt: skip
 
     def _training_batch(self, epoch: int, indices: Indices) -> Work:
         labels, widths, heights = (column[indices] for column in self.columns["train"])

@@ -133,14 +133,24 @@ class OrderDigest:
         self.parts.append(hashlib.sha256(data).digest())
         self.count += len(data) // 8
 
-    def go_on(self, seed: int, n: int, batch_of: BatchOf, parts: Sequence[bytes]) -> None:
+    def go_on(
+        self,
+        seed: int,
+        n: int,
+        batch_of: BatchOf,
+        parts: Sequence[bytes],
+        *,
+        repeated: bool = False,
+    ) -> None:
         """Add the whole epochs from 1 on that were consumed before; `parts` are theirs.
+
+        `repeated`: each has the order of the first one.
 
         Raises FourminError when what was consumed is not the order that `seed` gives.
         """
         for epoch, part in enumerate(parts, start=1):
-            batch = _batch(batch_of, epoch)
-            self.update(epoch_permutation(seed, epoch, n)[: steps_per_epoch(n, batch) * batch])
+            batch, ordered = _batch(batch_of, epoch), 1 if repeated else epoch
+            self.update(epoch_permutation(seed, ordered, n)[: steps_per_epoch(n, batch) * batch])
             if self.parts[-1] != part:
                 raise FourminError(
                     f"epoch {epoch} was not trained in the order of this run's seed",

@@ -161,29 +161,35 @@ def apply_bn_span(
                 vars(module)["group"] = own
 
 
-@torch.no_grad()
-def average_bn_statistics(model: nn.Module) -> None:
-    """Replace running means and variances by their averages over all ranks, in place.
-
-    Call it before an evaluation, so that every rank evaluates the same model. One all-reduce of
-    one flat FP32 buffer; the sum is divided by the number of ranks. The average of the variances
-    leaves out the spread of the means between ranks, as MLPerf's submissions do. Without
-    torch.distributed, or alone, it changes nothing.
-    """
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return
-    statistics = [
+def bn_statistics(model: nn.Module) -> list[Tensor]:
+    """The running means and variances of `model`, as they are, in the order of its modules."""
+    return [
         statistic
         for module in model.modules()
         if isinstance(module, _BatchNorm)
         for statistic in (module.running_mean, module.running_var)
         if statistic is not None
     ]
+
+
+@torch.no_grad()
+def average_bn_statistics(model: nn.Module, counts: bool = True) -> None:
+    """Replace running means and variances by their averages over all ranks, in place.
+
+    Call it before an evaluation, so that every rank evaluates the same model. One all-reduce of
+    one flat FP32 buffer; the sum is divided by the number of ranks. A rank that does not count
+    only gets the averages; at least one has to. The average of the variances
+    leaves out the spread of the means between ranks, as MLPerf's submissions do. Without
+    torch.distributed, or alone, it changes nothing.
+    """
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return
+    statistics = bn_statistics(model)
     if not statistics:
         return
-    flat = torch.cat([statistic.float() for statistic in statistics])
+    own = [statistic.float().reshape(-1) for statistic in statistics]
+    flat = torch.cat([*own, torch.ones_like(own[0][:1])]) * counts
     dist.all_reduce(flat)
-    flat /= dist.get_world_size()
-    averages = torch.split(flat, [statistic.numel() for statistic in statistics])
+    averages = torch.split(flat[:-1] / flat[-1], [statistic.numel() for statistic in statistics])
     for statistic, average in zip(statistics, averages, strict=True):
         statistic.copy_(average)

@@ -172,9 +172,19 @@ class ResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised images [n, 3, h, w] to FP32 logits [n, num_classes]."""
-        x = self.maxpool(functional.relu(self.bn1(self.conv1(x)), inplace=True))
-        for stage in range(self.stage_count):
+        return self.part(x, range(self.stage_count))
+
+    def part(self, x: Tensor, stages: range) -> Tensor:
+        """What consecutive stages, from 0 on, make of what comes to them.
+
+        The stem belongs to the first one, the classifier to the last.
+        """
+        if stages.start == 0:
+            x = self.maxpool(functional.relu(self.bn1(self.conv1(x)), inplace=True))
+        for stage in stages:
             x = self.get_submodule(f"layer{stage + 1}")(x)
+        if stages.stop < self.stage_count:
+            return x
         # The mean is taken, and the logits are made, in FP32 whatever autocast says.
         return linear_fp32(self.fc, torch.mean(x, dim=(2, 3), dtype=torch.float32))
 
