@@ -8,10 +8,11 @@ LOWEST ?= train report tensorboard
 LOWEST_TESTS ?= tests/cli tests/rules tests/report tests/results tests/recipe tests/training tests/run \
 	tests/datasets/test_fractals.py
 
-# Files of tests beside each other, in the order that tests/conftest.py gives them. A worker that
-# crashes ends the run with its test's name, and no new one takes its place, which may hang.
-PARALLEL := --numprocesses=auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder \
-	--max-worker-restart=0
+# Files of tests beside each other, in the order that tests/conftest.py gives them: three also on two
+# cores, since tests wait for processes a third of their time. A worker that crashes ends the run
+# with its test's name, and no new one takes its place, which may hang.
+PARALLEL := --numprocesses=$(if $(filter 1 2 3,$(shell nproc)),3,4) --dist=loadfile \
+	--no-loadscope-reorder --max-worker-restart=0
 
 # The tests start hundreds of processes: each module is compiled once, whatever the user's shell says.
 unexport PYTHONDONTWRITEBYTECODE

@@ -17,6 +17,8 @@ from fourmin.recipe.presets import load_preset
 READS_AND_WRITES = {
     # weight, gradient, momentum; weight, momentum
     "sgd": 3 + 2,
+    # weight, gradient, sum of squares; weight, sum of squares
+    "adagrad": 3 + 2,
     # for the norms weight and gradient before
     "lars": 2 + 3 + 2,
     # weight, gradient, two moments; weight, two moments
@@ -37,7 +39,7 @@ def test_measured_state_is_the_estimates_and_all_send_the_same() -> None:
     report = step.measure(
         preset="digits", batch_sizes=(8,), peers=("eager",), device="cpu", precision="fp32",
         image_size=None, repeats=3, warmup=1, threads=1, say=lambda _: None,
-        optimizers=("sgd", "lars", "lamb", "adamw"),
+        optimizers=("sgd", "lars", "lamb", "adamw", "adagrad"),
     )  # fmt: skip
     estimated = updates("resnet8", load_profile("dgx-h100"))
     parameters = 78_042  # ResNet-8's, as in tests/models
@@ -50,7 +52,7 @@ def test_measured_state_is_the_estimates_and_all_send_the_same() -> None:
     text = report.to_text()
     assert all(f"\n{name} " in text for name in OPTIMIZERS)
     assert [row["optimizer"] for row in report.to_json()["updates"]] == [
-        "sgd", "lars", "lamb", "adamw",
+        "sgd", "lars", "lamb", "adamw", "adagrad",
     ]  # fmt: skip
 
 

@@ -135,7 +135,9 @@ ATTACKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "a temporary file": (_stray(f"{HOME}/.ledger.jsonl.tmp"), "SUB010"),
     "checkpoints": (_stray(f"{HOME}/run-1/checkpoints/state.pt"), "SCH003"),
     "20 MB of blanks after a closed ledger": (
-        lambda r: (r / HOME / "ledger.jsonl").open("ab").write(b" " * MEGABYTES_20), "LED001"),
+        lambda r: (r / HOME / "ledger.jsonl").open("ab").write(b" " * MEGABYTES_20), "SCH004"),
+    "blanks after a closed ledger": (
+        lambda r: (r / HOME / "ledger.jsonl").open("ab").write(b" " * 1000), "LED001"),
     "records after a closed ledger": (_after_the_close, "LED002"),
     "a result of MLPerf": (lambda r: make_package(r), "SUB004"),
     "a table of DAWNBench": (
