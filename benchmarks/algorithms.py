@@ -98,6 +98,12 @@ class Kept:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(self.path, json.dumps(document, indent=1).encode() + b"\n")
 
+    def groups(self) -> list[tuple[str, int]]:
+        """Contenders in the order of the runs, each with its numbers of workers."""
+        order = list(dict.fromkeys(run.contender for run in self.runs))
+        found = {(run.contender, run.workers) for run in self.runs}
+        return sorted(found, key=lambda group: (order.index(group[0]), group[1]))
+
     def best_rate(self, contender: str) -> float:
         """The rate that reached the target after the fewest epochs; of equals in least time."""
         tried = [
@@ -187,34 +193,38 @@ def table(kept: Kept) -> str:
     """A row for each contender and number of workers."""
     columns = "algorithm", "rate", "workers", "epochs", "seconds, median", "staleness: mean, most"
     lines = [f"| {' | '.join(columns)} |", "|---|---|---|---|---|---|"]
-    names = list(dict.fromkeys(run.contender for run in kept.runs))
-    for name in names:
-        for workers in sorted({run.workers for run in kept.runs if run.contender == name}):
-            runs = _of(kept, name, workers)
-            epochs = ", ".join(str(one["epochs"] or "not") for one in runs)
-            reached = [one["seconds"] for one in runs if one["epochs"]]
-            seconds = f"{statistics.median(reached):.1f}" if len(reached) == len(runs) else "-"
-            lines.append(
-                f"| {name} | {kept.best_rate(name):g} | {workers} | {epochs} | {seconds} | "
-                f"{_staleness(runs)} |"
-            )
+    for name, workers in kept.groups():
+        runs = _of(kept, name, workers)
+        epochs = ", ".join(str(one["epochs"] or "not") for one in runs)
+        reached = [one["seconds"] for one in runs if one["epochs"]]
+        seconds = f"{statistics.median(reached):.1f}" if len(reached) == len(runs) else "-"
+        lines.append(
+            f"| {name} | {kept.best_rate(name):g} | {workers} | {epochs} | {seconds} | "
+            f"{_staleness(runs)} |"
+        )
     return "\n".join(lines)
 
 
 def chart(files: Sequence[Kept]) -> bytes:
-    """SVG: seconds to the target against workers, a line an algorithm, a panel a benchmark."""
+    """SVG: seconds to the target against workers, a line an algorithm, a panel a benchmark; without
+    what did not reach it with every seed.
+    """
     panels = []
     for kept in files:
         rows = [
-            {"algorithm": run.contender, "workers": run.workers, "seconds": one["seconds"]}
-            for run, one in kept.runs.items()
-            if one["epochs"] and run.rate == kept.best_rate(run.contender)
+            {"algorithm": name, "workers": workers, "seconds": one["seconds"]}
+            for name, workers in kept.groups()
+            if all(one["epochs"] for one in _of(kept, name, workers))
+            for one in _of(kept, name, workers)
         ]
         encoding = {
-            "x": {"field": "workers", "type": "ordinal", "axis": {"title": "workers"}},
+            "x": {
+                "field": "workers", "type": "ordinal",
+                "axis": {"title": "workers", "labelAngle": 0},
+            },
             "y": {
                 "field": "seconds", "type": "quantitative", "aggregate": "median",
-                "scale": {"type": "log"}, "axis": {"title": "seconds to the target"},
+                "scale": {"type": "log", "nice": False}, "axis": {"title": "seconds to the target"},
             },
             "color": {
                 "field": "algorithm", "type": "nominal",
