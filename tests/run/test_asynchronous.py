@@ -107,6 +107,6 @@ def test_a_server_that_is_killed_goes_on_from_a_checkpoint_with_its_clock(tmp_pa
     result = json.loads(next(tmp_path.glob("*/run-1/result.json")).read_bytes())
     assert result["status"] == "converged"
     (restart,) = result["restarts"]
-    assert restart["epoch"] in (0, 2)
+    assert restart["epoch"] % 2 == 0  # evaluations, and checkpoints with them, are every 2 epochs
     assert len(records(tmp_path, "run_start")) == 1
     assert result["minutes"] > restart["minutes"] > 0
