@@ -288,6 +288,12 @@ def _check_counts_only_in_practice(
                 f"a campaign that counts has the benchmark's {benchmark.runs} whole runs, with "
                 "assigned seeds",
             )
+    if configuration.model not in benchmark.models:
+        raise FourminError(
+            f"{configuration.model} is not a model of the benchmark {benchmark.name}",
+            "in no division would a campaign of it be valid (HYP001)",
+            f"--set model={benchmark.models[0]}; --practice never counts",
+        )
     if configuration.division == "closed":
         violations = benchmark.closed_violations(configuration.to_json())
         if violations:

@@ -99,6 +99,7 @@ def test_half_precision_gradients_send_half_the_bytes_and_images_may_be_cached(
         (["--profile", "3"], "--profile needs --practice"),
         (["--procs-per-node", "3"], "cannot be shared equally by 3 workers"),
         (["--set", "momentum=0.1"], "the closed division does not allow"),
+        (["--set", "division=open", "--set", "model=resnet20"], "resnet20 is not a model of"),
         (["--set", "threads=1", "--set", "threads=2"], "given twice"),
         (["--precision", "fp16", "--set", "device=cpu"], "fp16 needs a GPU"),
         (["--resume", "nowhere"], "no campaign in nowhere"),
