@@ -501,7 +501,7 @@ def test_two_that_are_ticked_are_compared_as_the_command_does(browser: Any, own:
         said = tab.locator("#comparison p").all_inner_texts()
         tab.go_back()
         bar.get_by_role("button", name="Untick").click()
-        assert bar.is_hidden()
+        bar.wait_for(state="hidden")
         assert tab.locator("#overview tbody input:checked").count() == 0
         assert visit.troubles == []
     with Visit(browser, address) as visit:
@@ -559,7 +559,7 @@ def test_a_result_opens_with_all_of_it_and_leads_back(browser: Any, own: str) ->
     with Visit(browser, own) as visit:
         tab = visit.tab
         tab.get_by_role("link", name="1xA1000").first.click()
-        assert tab.locator("#overview").is_hidden()
+        tab.locator("#overview").wait_for(state="hidden")
         heading = tab.locator("#result h1")
         assert heading.inner_text() == "lab, 1xA1000"
         assert heading.evaluate("heading => heading === document.activeElement")
@@ -592,10 +592,10 @@ def test_a_result_opens_with_all_of_it_and_leads_back(browser: Any, own: str) ->
         code = link.inner_text()
         link.click()
         rule = tab.locator(f"#rule-{code}")
-        assert rule.get_by_text("How to put it right").is_visible()
+        rule.get_by_text("How to put it right").wait_for(state="visible")
         assert rule.locator("summary").evaluate("node => node === document.activeElement")
         tab.go_back()
-        assert heading.is_visible()
+        heading.wait_for(state="visible")
         tab.get_by_role("link", name="All results").click()
         row = tab.get_by_role("link", name="1xA1000").first
         assert row.evaluate("row => row === document.activeElement")
@@ -607,9 +607,9 @@ def test_the_address_of_a_result_opens_it(browser: Any, own: str) -> None:
         address = visit.tab.get_by_role("link", name="2xA1000").first.get_attribute("href")
     with Visit(browser, f"{own}{address}") as visit:
         assert visit.tab.locator("#result h1").inner_text() == "lab, 2xA1000"
-        assert visit.tab.locator("#overview").is_hidden()
+        visit.tab.locator("#overview").wait_for(state="hidden")
     with Visit(browser, f"{own}#result-0000000000") as visit:
-        assert visit.tab.locator("#overview").is_visible()
+        visit.tab.locator("#overview").wait_for(state="visible")
         assert visit.troubles == []
 
 
@@ -694,9 +694,9 @@ def test_a_narrow_screen_cuts_nothing(browser: Any, folder: Path, tmp_path: Path
 
 def test_without_scripts_the_tables_and_rules_are_there(browser: Any, own: str) -> None:
     with Visit(browser, own, java_script_enabled=False) as visit:
-        assert visit.tab.locator("#overview tbody tr").first.is_visible()
-        assert visit.tab.locator("#rules .rule").first.is_visible()
-        assert not visit.tab.locator("#filter").is_visible()
+        visit.tab.locator("#overview tbody tr").first.wait_for(state="visible")
+        visit.tab.locator("#rules .rule").first.wait_for(state="visible")
+        visit.tab.locator("#filter").wait_for(state="hidden")
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -745,7 +745,7 @@ def test_the_page_of_a_result_has_its_charts_and_leads_back(
         assert asked == {"/index.html", f"/results/{name}.html", "/charts.js", "/result.js"}
         tab.get_by_role("region", name="Findings").get_by_role("link").first.click()
         tab.wait_for_url("**/index.html#rule-*")
-        assert tab.locator("#rules").is_visible()
+        tab.locator("#rules").wait_for(state="visible")
         tab.goto(f"{home}/index.html#{name}")  # an address of the single page
         tab.wait_for_url(f"**/results/{name}.html")
         assert visit.troubles == []

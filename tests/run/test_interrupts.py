@@ -20,7 +20,7 @@ ALONE = [*PRACTICE, "--procs-per-node", "1"]
 def test_an_interrupted_run_goes_on_with_its_clock_running(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    options = [*ALONE, "--runs", "2", "--max-steps", "30", "--results-dir", str(tmp_path)]
+    options = [*ALONE, "--runs", "2", "--max-steps", "120", "--results-dir", str(tmp_path)]
     with running(*options, state=tmp_path) as run:
         run.wait_for_training()
         workers = run.workers()
