@@ -56,7 +56,8 @@ def test_a_run_that_was_cut_off_goes_on_with_the_same_batches(tmp_path: Path) ->
         os.kill(run.workers()[0], signal.SIGKILL)
         assert json.loads(run.process.communicate()[0].splitlines()[-1])["valid"] is True
     result = json.loads(next(tmp_path.glob("*/run-1/result.json")).read_bytes())
-    assert [restart["epoch"] for restart in result["restarts"]] in ([0], [2])
+    (restart,) = result["restarts"]
+    assert restart["epoch"] % 2 == 0  # checkpoints come with evaluations, every 2 epochs
 
 
 def test_the_first_loss_is_the_synchronous_one_with_the_penalty(tmp_path: Path) -> None:
