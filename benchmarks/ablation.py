@@ -26,10 +26,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from practice import abort_reason, accuracies, event_logs, machine_of, practice
+from practice import (
+    abort_reason,
+    accuracies,
+    as_options,
+    event_logs,
+    keep,
+    kept_in,
+    machine_of,
+    practice,
+)
 
-from fourmin import __version__
-from fourmin.base.files import write_durably
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import load_preset
 from fourmin.ruleset import CURRENT
@@ -146,7 +153,7 @@ def carry_out(run: Run, settings: Mapping[str, Any], package: Path, options: Any
     common += [f"--data-dir={options.data_dir.absolute()}"] if options.data_dir else []
     if options.epochs:
         common += [f"--set=max_epochs={options.epochs}", f"--set=decay_epochs={options.epochs}"]
-    own = [f"--set={name}={json.dumps(value).strip(chr(34))}" for name, value in settings.items()]
+    own = as_options(settings)
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         campaign = practice(
@@ -194,24 +201,9 @@ def run_grid(options: Any) -> None:
                 print("the time budget is used up; the same command goes on", flush=True)
                 break
             kept.append(carry_out(run, settings_of(run, preset), package, options))
-            document = {
-                "schema_version": 1, "fourmin": __version__, "preset": options.preset, "runs": kept,
-            }  # fmt: skip
-            output.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(output, (json.dumps(document, indent=1) + "\n").encode())
+            keep(output, options.preset, kept)
             print(f"{run}: {outcome(kept[-1])} in {kept[-1]['seconds']:.0f} s", flush=True)
     print(f"{len(kept)} of {len(mine)} runs in {output}")
-
-
-def kept_in(output: Path, preset: str) -> list[dict[str, Any]]:
-    """The runs that an output holds. Exits where they are another preset's or version's."""
-    if not output.exists():
-        return []
-    document = json.loads(output.read_bytes())
-    if (document["preset"], document["fourmin"]) != (preset, __version__):
-        sys.exit(f"{output} holds runs of another preset or version: name another --output")
-    runs: list[dict[str, Any]] = document["runs"]
-    return runs
 
 
 def outcome(kept: Mapping[str, Any]) -> str:

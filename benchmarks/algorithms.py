@@ -27,9 +27,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from practice import abort_reason, accuracies, epochs_to, event_logs, machine_of, practice
+from practice import (
+    abort_reason,
+    accuracies,
+    as_options,
+    epochs_to,
+    event_logs,
+    keep,
+    kept_in,
+    machine_of,
+    practice,
+)
 
-from fourmin.base.files import write_durably
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.timeline import Timeline
@@ -84,19 +93,14 @@ class Kept:
 
     def __init__(self, path: Path, preset: str) -> None:
         self.path, self.preset = path, preset
-        self.runs: dict[Run, dict[str, Any]] = {}
-        if path.exists():
-            document = json.loads(path.read_bytes())
-            if document["preset"] != preset:
-                sys.exit(f"{path} has runs of {document['preset']}")
-            for one in document["runs"]:
-                self.runs[Run(**{name: one[name] for name in Run.__dataclass_fields__})] = one
+        self.runs: dict[Run, dict[str, Any]] = {
+            Run(**{name: one[name] for name in Run.__dataclass_fields__}): one
+            for one in kept_in(path, preset)
+        }
 
     def add(self, run: Run, found: dict[str, Any]) -> None:
         self.runs[run] = {**asdict(run), **found}
-        document = {"schema_version": 1, "preset": self.preset, "runs": list(self.runs.values())}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(self.path, json.dumps(document, indent=1).encode() + b"\n")
+        keep(self.path, self.preset, list(self.runs.values()))
 
     def groups(self) -> list[tuple[str, int]]:
         """Contenders in the order of the runs, each with its numbers of workers."""
@@ -128,7 +132,7 @@ def carry_out(run: Run, options: argparse.Namespace) -> dict[str, Any]:
         **CONTENDERS[run.contender][0],
         "base_learning_rate": run.rate,
     }
-    given = [f"--set={name}={json.dumps(value).strip(chr(34))}" for name, value in settings.items()]
+    given = as_options(settings)
     given += [f"--data-dir={options.data_dir.absolute()}"] if options.data_dir else []
     with tempfile.TemporaryDirectory() as scratch:
         campaign = practice(

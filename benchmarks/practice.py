@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from fourmin import __version__
 from fourmin.base.errors import NOT_CONVERGED
+from fourmin.base.files import write_durably
 from fourmin.log import keys
 from fourmin.log.reader import read_log
 from fourmin.log.timeline import Timeline
@@ -34,6 +39,29 @@ def practice(
         done.check_returncode()
     (plan,) = folder.glob("*/campaign.json")
     return plan.parent
+
+
+def as_options(settings: Mapping[str, Any]) -> list[str]:
+    """Settings of a configuration as `practice` takes them."""
+    return [f"--set={name}={json.dumps(value).strip(chr(34))}" for name, value in settings.items()]
+
+
+def kept_in(output: Path, preset: str) -> list[dict[str, Any]]:
+    """The runs that an output holds. Exits where they are another preset's or version's."""
+    if not output.exists():
+        return []
+    document = json.loads(output.read_bytes())
+    if (document["preset"], document["fourmin"]) != (preset, __version__):
+        sys.exit(f"{output} holds runs of another preset or version: name another --output")
+    runs: list[dict[str, Any]] = document["runs"]
+    return runs
+
+
+def keep(output: Path, preset: str, runs: Sequence[Mapping[str, Any]]) -> None:
+    """Have an output hold these runs."""
+    document = {"schema_version": 1, "fourmin": __version__, "preset": preset, "runs": runs}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(output, (json.dumps(document, indent=1) + "\n").encode())
 
 
 def event_logs(campaign: Path) -> list[Path]:

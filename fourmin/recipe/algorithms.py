@@ -92,15 +92,18 @@ class AlgorithmFields:
 
 
 _FIELDS = {field for entry in ALGORITHMS.values() for field in entry.fields}
-_OF_ASYNCHRONOUS = (
-    ("deterministic", (False,), "who comes first decides, and no replay comes to the same bits"),
+_OF_CALLS = (
     ("device", ("cpu", "auto"), "weights go through the host's memory"),
     ("step", ("eager", "auto"), "each worker changes its weights by itself"),
     ("gradient_density", (1.0,), "gradients are pushed whole"),
     ("gradient_dtype", ("fp32",), "weights and gradients are sent as they are kept"),
     ("bn_span", (1,), "workers do not wait for each other's statistics"),
 )
-"""Values that other fields must have, and why."""
+"""Values that other fields must have where workers call hosts, and why."""
+_OF_ASYNCHRONOUS = (
+    ("deterministic", (False,), "who comes first decides, and no replay comes to the same bits"),
+    *_OF_CALLS,
+)
 _OF_PIPELINE = (
     ("deterministic", (False,), "a replay is of workers that have all layers"),
     ("device", ("cpu", "auto"), "what is sent between layers goes through gloo"),
@@ -112,7 +115,7 @@ _OF_PIPELINE = (
     ("phases", ((),), "a micro-batch has one size"),
 )
 _OF_SANDBLASTER = (
-    *_OF_ASYNCHRONOUS[1:],
+    *_OF_CALLS,
     ("deterministic", (False,), "a replay is of steps, and it makes none"),
     ("precision", ("fp32",), "a line search needs the loss as it is"),
     ("learning_rate_decay", ("constant",), "how far a step goes is found by a line search"),

@@ -82,6 +82,12 @@ def _nesterov_with_momentum(config: Configuration) -> None:
 _DECAY_FIELDS = ("base_learning_rate", "weight_decay", "exclude_bias_and_bn")
 _ADAM_FIELDS = (*_DECAY_FIELDS, "adam_beta1", "adam_beta2", "adam_epsilon")
 _ADAM_STATE = ("exp_avg", "exp_avg_sq")
+_SCHEDULE_KEYS = {
+    keys.OPT_LEARNING_RATE_DECAY_STEPS: DECAY_STEPS,
+    keys.OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS: "decay_milestones",
+    keys.OPT_LEARNING_RATE_WARMUP_EPOCHS: "warmup_epochs",
+}
+"""Those of the schedule that MLPerf has for any optimizer."""
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {
     "lars": OptimizerEntry(
@@ -130,9 +136,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
             keys.OPT_BASE_LEARNING_RATE: "base_learning_rate",
             keys.OPT_LAMB_LEARNING_RATE_MIN: "end_learning_rate",
             keys.OPT_LAMB_LEARNING_RATE_DECAY_POLY_POWER: "decay_poly_power",
-            keys.OPT_LEARNING_RATE_DECAY_STEPS: DECAY_STEPS,
-            keys.OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS: "decay_milestones",
-            keys.OPT_LEARNING_RATE_WARMUP_EPOCHS: "warmup_epochs",
+            **_SCHEDULE_KEYS,
             keys.OPT_LAMB_BETA_1: "adam_beta1",
             keys.OPT_LAMB_BETA_2: "adam_beta2",
             keys.OPT_LAMB_EPSILON: "adam_epsilon",
@@ -149,9 +153,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         logged={
             keys.OPT_BASE_LEARNING_RATE: "base_learning_rate",
             keys.OPT_END_LEARNING_RATE: "end_learning_rate",
-            keys.OPT_LEARNING_RATE_DECAY_STEPS: DECAY_STEPS,
-            keys.OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS: "decay_milestones",
-            keys.OPT_LEARNING_RATE_WARMUP_EPOCHS: "warmup_epochs",
+            **_SCHEDULE_KEYS,
             keys.OPT_ADAMW_BETA_1: "adam_beta1",
             keys.OPT_ADAMW_BETA_2: "adam_beta2",
             keys.OPT_ADAMW_EPSILON: "adam_epsilon",
@@ -168,9 +170,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         logged={
             keys.OPT_BASE_LEARNING_RATE: "base_learning_rate",
             keys.OPT_END_LEARNING_RATE: "end_learning_rate",
-            keys.OPT_LEARNING_RATE_DECAY_STEPS: DECAY_STEPS,
-            keys.OPT_LEARNING_RATE_DECAY_BOUNDARY_EPOCHS: "decay_milestones",
-            keys.OPT_LEARNING_RATE_WARMUP_EPOCHS: "warmup_epochs",
+            **_SCHEDULE_KEYS,
             keys.OPT_WEIGHT_DECAY: "weight_decay",
         },
     ),

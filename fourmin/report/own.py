@@ -10,7 +10,7 @@ from fourmin.ledger.audits import audit_words
 from fourmin.ledger.landings import SELF, Landing
 from fourmin.ledger.registered import GONE
 from fourmin.ledger.view import CampaignView
-from fourmin.recipe.algorithms import NEVER_REPLAYED, SYNCHRONOUS
+from fourmin.recipe.algorithms import NEVER_REPLAYED, SYNCHRONOUS, WAITING
 from fourmin.report.model import ABANDONED, CLOSED, PENDING, Planned, Result
 from fourmin.report.runs import reported
 from fourmin.results.plan import Plan
@@ -78,7 +78,7 @@ def campaign_result(campaign: CampaignView, verdict: Verdict, now_ms: int) -> Re
         registered=(
             *registration.evidence,
             *(["signed"] if campaign.signing.proved else []),
-            *([] if algorithm == SYNCHRONOUS else [f"{algorithm}: {NEVER_REPLAYED}"]),
+            *([] if algorithm in WAITING else [f"{algorithm}: {NEVER_REPLAYED}"]),
             *audit_words(campaign.audits, now_ms),
         ),
         planned=_planned(plan, campaign, landed) if plan else None,

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from lbfgs_oracle import Loss, torch_lbfgs
 from scipy.optimize import minimize
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
@@ -27,8 +28,6 @@ from fourmin.training.algorithms.lbfgs import (
 )
 from fourmin.training.models import build_model
 from fourmin.training.models.init import initialize
-
-Loss = Callable[[Tensor], Tensor]
 
 
 class Sliced:
@@ -74,26 +73,6 @@ def value_and_gradient(loss: Loss, x: Tensor) -> tuple[float, Tensor]:
     x = x.clone().requires_grad_()
     value = loss(x)
     return float(value.detach()), torch.autograd.grad(value, x)[0]
-
-
-def torch_lbfgs(loss: Loss, x: Tensor, iterations: int, **settings: object) -> list[Tensor]:
-    """Where torch's own is at each evaluation."""
-    x = x.clone().requires_grad_()
-    seen: list[Tensor] = []
-    optimizer = torch.optim.LBFGS(
-        [x], max_iter=iterations, max_eval=10_000, tolerance_grad=0.0, tolerance_change=0.0,
-        **settings,
-    )  # fmt: skip
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        seen.append(x.detach().clone())
-        value = loss(x)
-        value.backward()
-        return value
-
-    optimizer.step(closure)
-    return [*seen, x.detach().clone()]
 
 
 @cache

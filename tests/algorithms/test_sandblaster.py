@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from lbfgs_oracle import torch_lbfgs
 from sandblaster_cases import PORTION, PORTIONS, SAMPLES, Asked, loss_of, run
-from torch import Tensor, nn
+from torch import nn
 from torch.func import functional_call
 from torch.nn import functional
 
@@ -25,26 +26,7 @@ from fourmin.training.precision import Precision
 from fourmin.training.step import EagerStep, HostUpdate
 
 FIXED = {"history": 10, "line_search": False}
-
-
-def torch_lbfgs(iterations: int, **settings: Any) -> tuple[Tensor, list[float]]:
-    """Where torch's own ends, and the loss of each evaluation."""
-    x = torch.zeros(640, dtype=torch.float64, requires_grad=True)
-    losses: list[float] = []
-    optimizer = torch.optim.LBFGS(
-        [x], max_iter=iterations, max_eval=10_000, tolerance_grad=0.0, tolerance_change=0.0,
-        **settings,
-    )  # fmt: skip
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = loss_of(x)
-        loss.backward()
-        losses.append(float(loss.detach()))
-        return loss
-
-    optimizer.step(closure)
-    return x.detach(), losses
+START = torch.zeros(640, dtype=torch.float64)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +35,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_it_goes_where_torchs_lbfgs_goes(undisturbed: dict[str, Any]) -> None:
-    expected, _ = torch_lbfgs(20, lr=1.0, history_size=10)
+    *_, expected = torch_lbfgs(loss_of, START, 20, lr=1.0, history_size=10)
     assert (undisturbed["x"] - expected).abs().max() < 1e-6
     assert undisturbed["codes"] == [0, 0, 0]
     assert undisturbed["lost"] == []
@@ -80,7 +62,8 @@ def test_a_worker_that_is_killed_and_one_that_is_slow_change_no_bit(
 
 def test_with_line_search_it_needs_at_most_half_as_much_again_as_torch(tmp_path: Path) -> None:
     found = run(Asked(tmp_path / "run", 90, {"history": 10}, dies={0: 30, 2: 50}))
-    x, losses = torch_lbfgs(300, history_size=10, line_search_fn="strong_wolfe")
+    *seen, x = torch_lbfgs(loss_of, START, 300, history_size=10, line_search_fn="strong_wolfe")
+    losses = [float(loss_of(one)) for one in seen]
     assert sorted(found["lost"]) == [0, 2]
     minimum = float(loss_of(x))
     gradient = torch.func.grad(loss_of)(x)

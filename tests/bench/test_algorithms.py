@@ -54,7 +54,7 @@ def test_each_is_run_with_its_best_rate_and_the_same_seeds(
     ]
     again = script.Kept(tmp_path / "a" / "kept.json", "digits")
     assert list(again.runs) == made == list(kept.runs)
-    with pytest.raises(SystemExit, match="runs of digits"):
+    with pytest.raises(SystemExit, match="runs of another preset"):
         script.Kept(tmp_path / "a" / "kept.json", "fashion-mnist")
 
 

@@ -9,8 +9,17 @@ from pathlib import Path
 
 import psutil
 import pytest
-from algorithm_runs import ONE, ran, records, settings, values
-from processes import PRACTICE, fourmin, running
+from algorithm_runs import (
+    ONE,
+    assert_alike,
+    ran,
+    records,
+    report_of,
+    settings,
+    values,
+    verdicts_of_audit,
+)
+from processes import PRACTICE, running
 
 ADAGRAD = {"optimizer": "adagrad", "base_learning_rate": "0.02"}
 PLAIN = {"optimizer": "sgd", "momentum": "0", "base_learning_rate": "0.3"}
@@ -26,25 +35,15 @@ def test_one_worker_comes_to_what_synchronous_training_comes_to(
     options = [*ONE, "--procs-per-node", "1", "--precision", "fp32", "--max-steps", "44"]
     plain = ran(tmp_path / "plain", *options, *settings(**same))
     other = ran(tmp_path / "other", *options, *settings(algorithm=algorithm, **same))
-    for key in ("initial_weights_digest", "data_order_digest", "eval_accuracy"):
-        assert values(plain, key) == values(other, key), key
-    expected, losses = values(plain, "step_loss")[0], values(other, "step_loss")[0]
-    assert losses == pytest.approx(expected, rel=1e-6)
-    told = [[of["train_loss"] for of in values(root, "tracked_stats")] for root in (plain, other)]
-    assert told[1] == pytest.approx(told[0], rel=1e-5)
+    assert_alike(plain, other, "initial_weights_digest", "data_order_digest", "eval_accuracy")
     assert values(plain, "staleness") == []
     assert values(other, "staleness")[0]["max"] == 0
 
 
 def assert_never_audited(root: Path) -> None:
     """Weights and order follow from the seed, the training does not; and a report says so."""
-    (campaign,) = root.glob("practice-*")
-    done = fourmin("audit", str(campaign), "--json", state=root)
-    assert done.returncode == 0, done.stdout + done.stderr
-    verdicts = [one["verdict"] for one in json.loads(done.stdout)["comparisons"]]
-    assert verdicts == ["same", "same", "not compared"]
-    told = fourmin("report", str(root), "--format", "json", state=root).stdout
-    assert "cannot be replayed" in told
+    assert verdicts_of_audit(root) == ["same", "same", "not compared"]
+    assert "cannot be replayed" in report_of(root)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from algorithm_runs import ONE, ran, records, settings, values
-from processes import fourmin, running
+from algorithm_runs import ONE, ran, records, settings, values, verdicts_of_audit
+from processes import running
 
 from fourmin.training.models import build_model
 from fourmin.training.models.init import initialize
@@ -45,9 +45,7 @@ def test_a_worker_that_is_killed_changes_no_bit(tmp_path: Path) -> None:
     assert counts == [22 * 64] * 6
     losses = [one["train_loss"] for one in values(plain, "tracked_stats")]
     assert min(losses) < losses[0]
-    audit = fourmin("audit", str(next(other.glob("practice-*"))), "--json", state=other)
-    verdicts = [one["verdict"] for one in json.loads(audit.stdout)["comparisons"]]
-    assert verdicts == ["same", "same", "not compared"]
+    assert verdicts_of_audit(other) == ["same", "same", "not compared"]
 
 
 def test_a_run_that_was_cut_off_goes_on_with_the_same_batches(tmp_path: Path) -> None:

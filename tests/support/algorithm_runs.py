@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from processes import fourmin
 
 ONE = ["--practice", "--runs", "1", "--seed", "20181", "--set", "device=cpu"]
@@ -24,6 +25,29 @@ def records(root: Path, key: str) -> list[dict[str, Any]]:
 
 def values(root: Path, key: str) -> list[Any]:
     return [one["value"] for one in records(root, key)]
+
+
+def assert_alike(one: Path, other: Path, *same: str) -> None:
+    """Two runs have the same values of some keys, and losses that differ by rounding alone."""
+    for key in same:
+        assert values(one, key) == values(other, key), key
+    expected, losses = values(one, "step_loss")[0], values(other, "step_loss")[0]
+    assert losses == pytest.approx(expected, rel=1e-6)
+    told = [[of["train_loss"] for of in values(root, "tracked_stats")] for root in (one, other)]
+    assert told[1] == pytest.approx(told[0], rel=1e-5)
+
+
+def verdicts_of_audit(root: Path) -> list[str]:
+    """Of initial weights, data order and first losses."""
+    done = fourmin("audit", str(next(root.glob("practice-*"))), "--json", state=root)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [one["verdict"] for one in json.loads(done.stdout)["comparisons"]]
+
+
+def report_of(root: Path) -> str:
+    done = fourmin("report", str(root), "--format", "json", state=root)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
 
 
 def ran(root: Path, *options: str) -> Path:

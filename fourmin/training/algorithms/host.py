@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections import Counter as Counts
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -20,7 +19,7 @@ from fourmin.log import keys
 from fourmin.training.algorithms import calls
 from fourmin.training.algorithms.child import Child
 from fourmin.training.algorithms.counter import COUNTER, Counter, Done
-from fourmin.training.algorithms.method import flat, spread
+from fourmin.training.algorithms.method import flat, module_of, spread
 from fourmin.training.algorithms.worker import Epoch, Failed
 from fourmin.training.assemble import Assembly
 from fourmin.training.comm.base import CommunicationError
@@ -55,9 +54,7 @@ class Side(Protocol):
 
 def host_of(run: Assembly, child: Child) -> Host:
     """The host of one worker, of the kind that the run's algorithm has."""
-    name = run.job.configuration.algorithm
-    module = import_module(f"fourmin.training.algorithms.{name}")
-    kind: type[Host] = getattr(module, "own_host", Host)
+    kind: type[Host] = getattr(module_of(run.job.configuration), "own_host", Host)
     return kind(run, child)
 
 
@@ -73,8 +70,7 @@ class Host:
         self._counter = Counter(config.workers)
         if run.place.rank == 0:
             calls.serve(COUNTER, self._counter)
-        module = import_module(f"fourmin.training.algorithms.{config.algorithm}")
-        self._side: Side = module.host_side(run)
+        self._side: Side = module_of(config).host_side(run)
         calls.join(run.place.rank, config.workers, run.job.imports_seconds, worker=False)
         try:
             self._hear()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -14,6 +16,13 @@ from torch.optim import Optimizer
 
 from fourmin.recipe.configuration import Configuration
 from fourmin.training.algorithms.calls import Call
+
+
+def module_of(config: Configuration) -> ModuleType:
+    """The module of the configuration's algorithm: its `host_side` and `worker_side`, and where
+    they are not the usual ones its `own_host` and `own_worker`.
+    """
+    return import_module(f"fourmin.training.algorithms.{config.algorithm}")
 
 
 @dataclass(frozen=True)

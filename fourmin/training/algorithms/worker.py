@@ -6,7 +6,6 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib import import_module
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,7 +22,7 @@ from fourmin.launch.job import Job
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.algorithms import calls
 from fourmin.training.algorithms.counter import COUNTER, Done
-from fourmin.training.algorithms.method import Method, Surroundings, Waited, flat, spread
+from fourmin.training.algorithms.method import Method, Surroundings, Waited, flat, module_of, spread
 from fourmin.training.assemble import WARMUP_STEPS, model_of, precision_of
 from fourmin.training.backends import set_backends
 from fourmin.training.comm.build import build_reducer
@@ -65,9 +64,8 @@ def work(job: Job, rank: int, line: Connection) -> None:
     """
     bind_process(f"fourmin-w{rank}")
     try:
-        name = job.configuration.algorithm
-        module = import_module(f"fourmin.training.algorithms.{name}")
-        worker: Worker = getattr(module, "own_worker", Worker)(job, rank)
+        kind: type[Worker] = getattr(module_of(job.configuration), "own_worker", Worker)
+        worker = kind(job, rank)
         line.send(None)
         with suppress(EOFError):
             while True:
@@ -98,9 +96,8 @@ class Worker:
         self._warm_up()
         calls.join(rank, config.workers, job.imports_seconds, worker=True)
         self._ask = Waited(calls.call)
-        module = import_module(f"fourmin.training.algorithms.{config.algorithm}")
         around = Surroundings(config, self._model, self._ask, job.scratch)
-        self._method: Method = module.worker_side(around)
+        self._method: Method = module_of(config).worker_side(around)
         self._rate = 0.0
         self._step = self._step_by(self._method.optimizer)
 

@@ -1,8 +1,8 @@
 """Convolutions whose epilogue sums their output and its squares, through cuDNN's graph API.
 
 Needs the package `nvidia-cudnn-frontend`; without it, and for shapes that cuDNN refuses, batch
-statistics are taken in a pass of their own. So they are in deterministic runs: multiprocessors add
-to these sums in the order in which they come, in plans without cuDNN's note of it as well.
+statistics are taken in a pass of their own. So they are in deterministic runs: two such runs of one
+seed differed in their first loss, also by plans without cuDNN's note that their order varies.
 """
 
 from __future__ import annotations

@@ -60,6 +60,8 @@ class ZeroedBlock:
         places of the pass, and all of it without the package `cuda-bindings` (torch's own need
         from 2.10 on). Raises RuntimeError when CUDA refuses.
         """
+        if not self._slots:
+            return 0
         try:
             from cuda.bindings import runtime
         except ImportError:
