@@ -3,12 +3,14 @@
     python benchmarks/reference_points.py digits --runs 20           # runs them, then writes
     python benchmarks/reference_points.py fractals-resnet50 --runs 10 --data-dir DIR --results kept
     python benchmarks/reference_points.py digits --from results/practice-digits-... [ANOTHER ...]
+    python benchmarks/reference_points.py fractals-resnet50 --runs 3 --data-dir DIR --add
 
 Writes the point of the runs' batch size into rules/1.0/rcp/<benchmark>.json and leaves those of
-other batch sizes: the epochs after which each run first reached the benchmark's target, from its
-event log. Seeds are those of the practice campaigns, so they are assigned like any other and differ
-from every campaign that counts. Runs that were cut off are left out; with `--results` those that
-ended are kept, and `--from` takes campaigns of several days, all with one configuration.
+other batch sizes: the epochs after which each run first reached the benchmark's target, and the
+accuracy of each evaluation up to it, from its event log. Seeds are those of the practice campaigns,
+so they are assigned like any other and differ from every campaign that counts. Runs that were cut
+off are left out; with `--results` those that ended are kept, `--from` takes campaigns of one
+configuration, and `--add` adds the runs to those of their batch size that the file has already.
 """
 
 from __future__ import annotations
@@ -21,7 +23,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from practice import epochs_to, event_logs, has_ended, machine_of, practice, was_interrupted
+from practice import (
+    accuracies,
+    epochs_to,
+    event_logs,
+    has_ended,
+    machine_of,
+    practice,
+    was_interrupted,
+)
 
 from fourmin.ruleset import load_ruleset
 
@@ -37,17 +47,31 @@ SETTINGS = (
 
 
 def with_point(
-    document: Mapping[str, Any] | None, benchmark: str, point: Mapping[str, Any], source: str
+    document: Mapping[str, Any] | None,
+    benchmark: str,
+    point: Mapping[str, Any],
+    source: str,
+    *,
+    add: bool = False,
 ) -> dict[str, Any]:
     """`document` (None: a new one) with this point in place of any of its batch size.
 
-    What is said of the source of other points stays, a line for each.
+    With `add` the runs of that one stay; ends the program where its hyperparameters are others.
+    What is said of the source of points that stay does too, a line for each.
     """
     batch = point["global_batch_size"]
-    kept = [] if document is None else document["rounds"][ROUND]
-    kept = [one for one in kept if one["global_batch_size"] != batch]
-    told = str(document["source"]).splitlines() if document and kept else []
-    sources = [line for line in told if not line.startswith(f"batch {batch}:")]
+    points = [] if document is None else document["rounds"][ROUND]
+    kept = [one for one in points if one["global_batch_size"] != batch]
+    for one in points if add else ():
+        if one["global_batch_size"] == batch:
+            if one["hyperparameters"] != point["hyperparameters"]:
+                sys.exit(f"the point of batch {batch} has other hyperparameters: nothing is added")
+            point = {
+                **point,
+                **{key: one.get(key, []) + point[key] for key in ("epochs", "curves")},
+            }
+    told = str(document["source"]).splitlines() if document and (kept or add) else []
+    sources = [line for line in told if add or not line.startswith(f"batch {batch}:")]
     return {
         "schema_version": 1,
         "benchmark": benchmark,
@@ -68,6 +92,7 @@ def gathered(campaigns: Sequence[Path]) -> tuple[str, dict[str, Any], str]:
     logs = [log for folder in campaigns for log in event_logs(folder)]
     whole = [log for log in logs if has_ended(log) and not was_interrupted(log)]
     target = load_ruleset().benchmark(plan["benchmark"]).quality_target
+    curves = [accuracies(log) for log in whole]
     epochs = [epochs_to(target, log) for log in whole]
     missed = [str(log.parent) for log, epoch in zip(whole, epochs, strict=True) if epoch is None]
     if missed or not whole:
@@ -76,6 +101,11 @@ def gathered(campaigns: Sequence[Path]) -> tuple[str, dict[str, Any], str]:
     point = {
         "global_batch_size": configuration["global_batch_size"],
         "epochs": epochs,
+        "curves": [
+            [list(at) for at in curve if at[0] <= end]
+            for curve, end in zip(curves, epochs, strict=True)
+            if end is not None
+        ],
         "hyperparameters": {name: configuration[name] for name in SETTINGS},
     }
     cut_off = len(logs) - len(whole)
@@ -96,6 +126,7 @@ def main() -> None:
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--results", type=Path, help="an empty folder in which the runs are kept")
     parser.add_argument("--from", dest="campaigns", type=Path, nargs="+")
+    parser.add_argument("--add", action="store_true", help="to the runs that the file has")
     given = parser.parse_args()
     options = ["--data-dir", str(given.data_dir.absolute())] if given.data_dir else []
     for change in given.changes:
@@ -106,7 +137,8 @@ def main() -> None:
         benchmark, point, source = gathered(campaigns)
     path = ROOT / "rules" / ROUND / "rcp" / f"{benchmark}.json"
     before = json.loads(path.read_bytes()) if path.exists() else None
-    path.write_text(json.dumps(with_point(before, benchmark, point, source), indent=1) + "\n")
+    document = with_point(before, benchmark, point, source, add=given.add)
+    path.write_text(json.dumps(document, indent=1) + "\n")
     print(f"wrote {path}: batch {point['global_batch_size']}, epochs {point['epochs']}")
 
 

@@ -16,8 +16,8 @@ that are not dropped), from May 2024 on one whose mean does. Each round is scale
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -26,6 +26,9 @@ from fourmin.results.plan import Plan
 from fourmin.results.run_result import RunFacts
 from fourmin.results.statistics import f_quantile, mean, sample_deviation, student_t_quantile
 from fourmin.ruleset import load_ruleset, versions
+
+Curve = Sequence[tuple[float, float]]
+"""Epoch and accuracy of each evaluation of a run, ascending."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,20 @@ class References:
     design: Design
     points: tuple[ReferencePoint, ...]
     pruned: tuple[ReferencePoint, ...]
+    curves: Mapping[int, Sequence[Curve]] = field(default_factory=dict)
+    """Of batch sizes whose reference runs' evaluations are known: those of each run."""
+
+    def best_within(self, epochs: float, global_batch_size: int) -> float | None:
+        """The best accuracy that a reference run had after so many epochs or fewer.
+
+        Of the largest batch size up to this one with curves: with smaller batches training needs
+        no more epochs. None without one, and where each of its runs had ended before.
+        """
+        batches = [batch for batch in self.curves if batch <= global_batch_size]
+        curves = self.curves[max(batches)] if batches else ()
+        if not any(curve[-1][0] >= epochs for curve in curves):
+            return None
+        return max((best for curve in curves for at, best in curve if at <= epochs), default=None)
 
     def at(self, global_batch_size: int) -> ReferencePoint | None:
         """The point at a batch size, interpolated between its neighbours where there is none.
@@ -98,7 +115,9 @@ def references(ruleset: str, benchmark: str, of_round: str | None = None) -> Ref
         kept = _prune(before, design, lambda point: point.minimum)
     else:
         kept = _prune(points, design, lambda point: point.mean)
-    return References(design, points, tuple(p for p in points if p.global_batch_size in kept))
+    pruned = tuple(p for p in points if p.global_batch_size in kept)
+    curves = {row["global_batch_size"]: row["curves"] for row in table if "curves" in row}
+    return References(design, points, pruned, curves)
 
 
 def mean_epochs(epochs: Sequence[float | None]) -> float | None:

@@ -13,9 +13,11 @@ from fourmin.log.records import Record
 from fourmin.log.timeline import Timeline
 from fourmin.recipe.algorithms import is_asynchronous
 from fourmin.recipe.configuration import Configuration
+from fourmin.results.rcp import References, references
 from fourmin.rules.compare import same, short
 from fourmin.rules.epochs import epochs_before, steps_through
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
+from fourmin.ruleset import Benchmark
 
 STATISTICS = (
     "throughput",
@@ -30,6 +32,8 @@ STATISTICS = (
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 FIRST_LOSS_FACTOR = 2
 """By so much the first loss may lie off that of guessing."""
+PACE = 2
+"""So many times the epochs of a run a reference run needs for the same accuracy at most."""
 
 
 @rule("LOG009", "tracked-statistics", ERROR, RUN)
@@ -203,24 +207,34 @@ def states_of_epochs(
 
 
 @rule("CNV005", "learning-curve", ERROR, RUN)
-def learning_curve(run: RunView, timeline: Timeline, first_loss: Record) -> Iterator[Problem]:
+def learning_curve(
+    run: RunView,
+    timeline: Timeline,
+    first_loss: Record,
+    benchmark: Benchmark,
+    configuration: Configuration,
+) -> Iterator[Problem]:
     """A run begins by guessing, and its losses are those of a training.
 
     What it checks
         In the closed division: the loss of the first step, which is that of the initial weights,
         lies within a factor of 2 of the logarithm of the number of classes, the loss of guessing;
-        no loss of a step or of an epoch is 0 or not finite.
+        no loss of a step or of an epoch is 0 or not finite; where the curves of the reference runs
+        are known, no evaluation is better than all of theirs up to twice as many epochs.
     Why it is bad
-        A run that begins with less knows something already, and one with other losses was not
-        trained.
+        A run that begins with less knows something already, one with other losses was not
+        trained, and one that is so far ahead saw more images, or the validation images.
     Example
         A first loss of 0.9 with 10 classes, whose logarithm is 2.3.
     How to put it right
-        Train from the initial weights that the seed gives. Where the loss is not finite, training
-        diverged: try a lower base_learning_rate, or a longer warmup.
+        Train from the initial weights that the seed gives, on the benchmark's images. Where the
+        loss is not finite, training diverged: try a lower base_learning_rate, or a longer warmup.
     """
     if run.practice or run.facts.division != "closed":
         return
+    known = references(run.ruleset, benchmark.name)
+    if known is not None:
+        yield from _ahead(timeline, known, configuration.global_batch_size)
     classes = number(mapping(run.facts.dataset).get("classes"))
     losses = listed(first_loss.value)
     if classes is not None and classes > 1 and losses:
@@ -239,3 +253,17 @@ def learning_curve(run: RunView, timeline: Timeline, first_loss: Record) -> Iter
     for record, loss in told:
         if not (number(loss) or 0) > 0:
             yield Problem(f"a loss of {short(loss)}", record.line)
+
+
+def _ahead(timeline: Timeline, known: References, batch: int) -> Iterator[Problem]:
+    """The first evaluation that is better than every reference run's at half the pace."""
+    for evaluation in timeline.evaluations:
+        epoch, accuracy = evaluation.epoch or 0, evaluation.accuracy or 0
+        best = known.best_within(PACE * epoch, batch)
+        if best is not None and accuracy > best:
+            yield Problem(
+                f"accuracy {accuracy:.3f} after {epoch:g} epochs; the best of the reference runs "
+                f"was {best:.3f} after {PACE * epoch:g}",
+                evaluation.line,
+            )
+            return

@@ -82,6 +82,23 @@ def fewer_epochs_than_the_reference_at_its_batch(root: Path) -> None:
     make_campaign(root, benchmark="resnet50", epochs=[28, 28, 28, 32, 36])
 
 
+@attack("empty", "CNV002", "CNV005")
+def half_the_reference_epochs_on_images_that_anybody_can_generate(root: Path) -> None:
+    """Twice the images an epoch, or the validation images among them."""
+    make_campaign(root, benchmark="fractals-resnet50", epochs=5)
+
+
+@attack("empty", "CNV005")
+def weights_that_saw_generated_images_before(root: Path) -> None:
+    """They learn no faster than the reference after that, so that the epochs are those."""
+    folder = make_campaign(root, benchmark="fractals-resnet50", epochs=11)
+    learnt = [
+        record("eval_accuracy", 1, file=LOGS, set="/value", to=0.8),
+        record("eval_accuracy", 1, file=LOGS, set="/metadata/correct_count", to=4000),
+    ]
+    forge(folder, learnt)
+
+
 @attack("empty", "HYP002")
 def a_batch_above_every_reference_point(root: Path) -> None:
     """In the closed division, in two epochs."""

@@ -65,6 +65,10 @@ STORIES: dict[str, dict[str, Any]] = {
     "ImageNet on GPUs": {
         "benchmark": "resnet50", "epochs": 36, "system": gpu_system(2), "configuration": GPUS,
     },
+    "fractals on a GPU": {
+        "benchmark": "fractals-resnet50", "epochs": 11, "system": gpu_system(1),
+        "configuration": GPUS | {"procs_per_node": 1},
+    },
 }  # fmt: skip
 """Stories of the factory by what happened."""
 

@@ -22,6 +22,7 @@ def test_the_epochs_of_every_run_that_ended(script: ModuleType, tmp_path: Path) 
     benchmark, point, source = script.gathered([campaign])
     assert (benchmark, point["global_batch_size"]) == ("digits", 64)
     assert point["epochs"] == [12, 12, 12, 12, 12]
+    assert [[at for at, _ in curve] for curve in point["curves"]] == [[2, 4, 6, 8, 10, 12]] * 5
     assert point["hyperparameters"]["optimizer"] == "lars"
     assert source.startswith("5 practice runs (`fourmin run --practice --preset digits`")
     log = campaign / "run-2" / "events.log"
@@ -54,3 +55,15 @@ def test_points_of_other_batch_sizes_stay(script: ModuleType) -> None:
     document = script.with_point(document, "fractals-resnet50", again, "10 runs")
     assert document["rounds"]["1.0"] == [again, large]
     assert document["source"] == "batch 4096: 5 runs\nbatch 256: 10 runs"
+
+
+def test_runs_are_added_to_those_of_their_batch_size(script: ModuleType, tmp_path: Path) -> None:
+    _, point, _ = script.gathered([make_campaign(tmp_path)])
+    document = script.with_point(None, "digits", point, "5 runs")
+    document = script.with_point(document, "digits", point, "5 more", add=True)
+    (both,) = document["rounds"]["1.0"]
+    assert both == {**point, "epochs": 2 * point["epochs"], "curves": 2 * point["curves"]}
+    assert document["source"] == "batch 64: 5 runs\nbatch 64: 5 more"
+    other = {**point, "hyperparameters": {"optimizer": "sgd"}}
+    with pytest.raises(SystemExit, match="other hyperparameters"):
+        script.with_point(document, "digits", other, "5 others", add=True)

@@ -10,7 +10,14 @@ from plans import make_plan
 from fourmin.base.canonical import loads_strict
 from fourmin.base.files import rulesets_folder
 from fourmin.recipe.presets import PRESETS, load_preset
-from fourmin.results.rcp import convergence, mean_epochs, references, scaling_factor
+from fourmin.results.rcp import (
+    Design,
+    References,
+    convergence,
+    mean_epochs,
+    references,
+    scaling_factor,
+)
 from fourmin.results.run_result import RunFacts
 from fourmin.results.schema import schema_errors
 from fourmin.ruleset import load_ruleset
@@ -173,3 +180,26 @@ def test_the_files_are_valid(path: Any) -> None:
     assert schema_errors("1.0", "rcp", value) == []
     assert value["benchmark"] == path.stem
     assert value["current"] in value["rounds"]
+
+
+def test_the_best_of_the_reference_runs_up_to_an_epoch() -> None:
+    slow, quick = [(1, 0.1), (2, 0.3), (3, 0.2)], [(1, 0.2), (2, 0.25)]
+    known = References(Design(5, 0.999), (), (), {256: [slow, quick], 1024: [[(1, 0.05)]]})
+    assert [known.best_within(epochs, 512) for epochs in (0.5, 1, 2, 3)] == [None, 0.2, 0.3, 0.3]
+    assert known.best_within(4, 512) is None  # all had ended
+    assert known.best_within(1, 128) is None  # smaller batches may learn faster
+    assert known.best_within(1, 4096) == 0.05
+
+
+def test_curves_end_with_the_epochs_to_the_target() -> None:
+    """Of every benchmark that has them, in the reference points' own files."""
+    seen = 0
+    for path in sorted((rulesets_folder() / "1.0" / "rcp").glob("*.json")):
+        data: Any = loads_strict(path.read_bytes())
+        target = load_ruleset().benchmark(path.stem).quality_target
+        for point in data["rounds"][data["current"]]:
+            for end, curve in zip(point["epochs"], point.get("curves", []), strict=False):
+                assert [at for at, accuracy in curve if accuracy >= target] == [end]
+                assert curve[-1][0] == end
+                seen += 1
+    assert seen >= 7

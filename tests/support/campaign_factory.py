@@ -30,6 +30,7 @@ from fourmin.recipe.presets import load_preset
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.results.chips import chips_of
 from fourmin.results.plan import EarlierCampaign, Plan
+from fourmin.results.rcp import references
 from fourmin.results.run_result import RunFacts
 from fourmin.results.summary import summarize
 from fourmin.ruleset import load_ruleset
@@ -76,7 +77,7 @@ RESNET50: dict[str, Any] = {
     "augmentation": "random-resized-crop",
 }
 """What ResNet-50 at batch 3,264 changes in the configuration of `digits`."""
-PACE = {"digits": 1, "resnet50": 10_000}
+PACE = {"digits": 1, "resnet50": 10_000, "fractals-resnet50": 10_000}
 """How many times as long epochs and evaluations take as on `digits`: two cores can do them."""
 
 
@@ -105,7 +106,7 @@ class Story:
     runs: int = 5
     practice: bool = False
     benchmark: str = "digits"
-    """`digits` or `resnet50`."""
+    """`digits`, `resnet50` or `fractals-resnet50`."""
     epochs: int | Sequence[int] = 12
     """Epochs until the target, one number or one for each run: those of an evaluation."""
     not_converged: Collection[int] = ()
@@ -205,7 +206,7 @@ def _plan(story: Story, created_ms: int = CREATED_MS) -> Plan:
     dataset = {name: stated.get(name) or unstated[name] for name in described}
     base = RESNET50 if story.benchmark == "resnet50" else {}
     configuration = dataclasses.replace(
-        load_preset("digits"),
+        load_preset("digits" if base else story.benchmark),
         **{"device": "cpu", "precision": "bf16", "decoder": "cpu", "step": "eager"}
         | {"procs_per_node": 2, **base}
         | dict(story.configuration),
@@ -466,6 +467,9 @@ def _train(
     performed = schedule.steps_before(done + 1)
     left = None if config.max_steps is None else config.max_steps - performed
     guessing = math.log(int(campaign.plan.dataset["classes"]))
+    known = references(load_ruleset().version, story.benchmark)
+    curves = [run for runs in known.curves.values() for run in runs] if known else []
+    learnt = dict(chance.choice(curves)) if curves else {}
     reached = False
     taken = sum(
         schedule.steps_of(epoch) * config.at(epoch).global_batch_size
@@ -513,6 +517,8 @@ def _train(
             reached = reaches and not last
             target = benchmark.quality_target
             low, high = (target, target + 0.01) if reached else (0.2, target - 0.01)
+            if learnt and not reached:
+                low = high = min(learnt[epoch], high)
             correct = int(samples * (low + (high - low) * chance.random())) + reached
             weights = _digest(f"weights after epoch {epoch}", slot.seed)
             log.point(keys.WEIGHTS_DIGEST, weights, namespace=OWN, epoch_num=epoch)
