@@ -42,11 +42,14 @@ from fourmin.training.optim.build import build_optimizer
 from fourmin.training.precision import DTYPES, Precision
 from fourmin.training.step import MicroBatch
 
+DETERMINISTIC = "deterministic"
+
 PEERS: dict[str, str] = {
     **PLAIN,
     "eager": "fourmin's, by torch's modules: --set step=eager",
     "fast": "fourmin's, with fused kernels and CUDA graphs: --set step=fast",
     RECOMPUTE: "the eager one, which computes residual blocks again: --set recompute=true",
+    DETERMINISTIC: "the fast one, with the same bits each time: --set deterministic=true",
 }
 """The steps that can be compared, and what each is."""
 
@@ -153,7 +156,7 @@ class StepReport:
             f"({ceilings.matrix_product_type}) {_scaled(ceilings.matrix_product_flops)}FLOP/s, "
             f"copy {_scaled(ceilings.copy_bytes_per_second)}B/s read and written",
             "",
-            f"{'step':<12}{'batch':>7}{'images/s':>11}{'ms':>10}{'of matrix':>11}{'of plain':>10}"
+            f"{'step':<14}{'batch':>7}{'images/s':>11}{'ms':>10}{'of matrix':>11}{'of plain':>10}"
             f"{'GiB':>7}",
             *map(self._line, self.results),
         ]
@@ -166,7 +169,7 @@ class StepReport:
         return "\n".join(lines) + "\n"
 
     def _line(self, result: PeerResult) -> str:
-        start = f"{result.peer:<12}{result.batch_size:>7}"
+        start = f"{result.peer:<14}{result.batch_size:>7}"
         rate = result.images_per_second
         if rate is None:
             note = result.note
@@ -266,6 +269,7 @@ def _measure(options: StepOptions, config: Configuration, say: Callable[[str], N
         batch = _batch(options, batch_size, device)
         for peer in options.peers:
             say(f"{peer}, batch {batch_size}")
+            set_backends(options.threads, peer == DETERMINISTIC)
             report.results.append(_measure_peer(peer, options, config, batch))
             if report.update_seconds is None and peer == "fast":
                 with ready_step("fast", config, options.classes, 64) as (step, note):
@@ -274,6 +278,7 @@ def _measure(options: StepOptions, config: Configuration, say: Callable[[str], N
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
+    set_backends(options.threads)
     for name in options.optimizers:
         say(f"update by {name}")
         own = dataclasses.replace(config, optimizer=name, nesterov=False, base_learning_rate=0)
@@ -342,9 +347,12 @@ def ready_step(
 ) -> Iterator[tuple[Any, str]]:
     """A run's step at the start of training, and a note where it is another than asked for.
 
-    `kind` is one of the configuration's, or RECOMPUTE.
+    `kind` is one of the configuration's, or RECOMPUTE, or DETERMINISTIC, whose caller has set the
+    backends so.
     """
     model, precision = _model(config, classes)
+    if kind == DETERMINISTIC:
+        kind = "fast"
     if kind == RECOMPUTE:
         kind = "eager"
         recompute_blocks(model)

@@ -55,8 +55,9 @@ def step(
     peers: Annotated[
         list[str] | None,
         typer.Option(
-            help="Of plain, compile, max-autotune, eager, fast and recompute; may be repeated, or "
-            "have commas. Default: all but recompute on a GPU; plain and eager without one."
+            help="Of plain, compile, max-autotune, eager, fast, recompute and deterministic; may "
+            "be repeated, or have commas. Default: the first five on a GPU; plain and eager "
+            "without one."
         ),
     ] = None,
     device: Device = "auto",

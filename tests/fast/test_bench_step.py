@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+import torch
 from output_kinds import require_kind
 from typer.testing import CliRunner
 
 from fourmin.base.errors import FourminError
+from fourmin.bench import timing
 from fourmin.bench.step import Ceilings, PeerResult, StepOptions, StepReport, measure
 from fourmin.cli.bench_command import app
 
@@ -33,6 +36,22 @@ def test_json_holds_every_time_and_the_ceilings() -> None:
         assert len(row["seconds"]) == 3
         assert min(row["seconds"]) > 0
     assert "needs a CUDA GPU" in rows["fast", 8]["note"]
+
+
+def test_only_the_deterministic_step_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def times(*arguments: Any) -> list[float]:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        return timing.times(*arguments)
+
+    monkeypatch.setattr("fourmin.bench.step.times", times)
+    peers = ["eager", "deterministic", "plain"]
+    result = CliRunner().invoke(app, [*SMALL, "--json", "--peers", ",".join(peers)])
+    assert result.exit_code == 0, result.output
+    assert [row["peer"] for row in json.loads(result.stdout)["results"]] == peers
+    assert seen == [False, True, False]
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_text_says_what_was_measured_and_a_terminal_hears_of_each_part(
