@@ -34,9 +34,9 @@ def auditors_word(package: PackageView) -> Iterator[Problem]:
     """
     for one in package.audits:
         if one.wrong:
-            yield Problem(one.wrong, path=package.where(one.name))
+            yield Problem(one.wrong, path=one.name)
         elif one.unproved:
-            yield Problem(one.unproved, path=package.where(one.name), severity=WARNING)
+            yield Problem(one.unproved, path=one.name, severity=WARNING)
 
 
 @rule("SUB029", "challenge-lands-first", ERROR, CHANGE)

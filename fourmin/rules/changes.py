@@ -47,9 +47,8 @@ def ledger_only_grows(change: ChangeView) -> Iterator[Problem]:
         before = change.repository.read(f"{path}/ledger.jsonl")
         now = campaign.files.get("ledger.jsonl") or b""
         if before is not None and not now.startswith(before):
-            yield Problem(
-                "it does not begin as in the base commit", path=campaign.where("ledger.jsonl")
-            )
+            path = campaign.where("ledger.jsonl")
+            yield Problem("it does not begin as in the base commit", path=path)
 
 
 @rule("LED013", "self-registered", NOTE, CHANGE)
@@ -70,7 +69,7 @@ def self_registered(change: ChangeView) -> Iterator[Problem]:
         alone = campaign.history.self_registered
         counts = campaign.plan is not None and not campaign.plan.practice
         if alone and counts and change.repository.read(f"{path}/campaign.json") is None:
-            yield Problem("registered by itself alone", path=campaign.where("campaign.json"))
+            yield Problem("registered by itself alone", path=campaign.home)
 
 
 @rule("SUB006", "own-folder-only", ERROR, CHANGE)

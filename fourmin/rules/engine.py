@@ -254,7 +254,6 @@ def _check_run_folder(target: tree.Target) -> Iterator[Finding]:
     yield from check_run(
         RunView(
             target.path,
-            None,
             events=files.get("events.log", b""),
             result=None if result is None else Document(result, "result", CURRENT),
         )

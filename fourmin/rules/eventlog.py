@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -231,18 +230,14 @@ def result_from_log(run: RunView, result: Document, log: EventLog) -> Iterator[P
     How to put it right
         Restore result.json from where the run was made.
     """
-    if run.campaign is None:
-        path = posixpath.join(run.path, result.path)
-    else:
-        path = run.campaign.where(result.path)
     error = result.file.error
     if error is not None:
         if run.campaign is None:  # in a campaign, strict-json tells
-            yield Problem(error.message, error.line, path=path)
+            yield Problem(error.message, error.line, path=result.path)
         return
     found = differences(result.file.value, run.facts.to_json())
     for difference in islice(found, MOST_DIFFERENCES):
-        yield Problem(difference, path=path)
+        yield Problem(difference, path=result.path)
 
 
 @rule("LOG005", "log-identity", ERROR, RUN)
@@ -277,12 +272,9 @@ def log_identity(
         if not same(told, value) and (begun or told is not None):
             yield Problem(f"{name} is {short(told)}, not {short(value)}")
     if history.result is not None and history.result.data.get("status") != facts.status:
-        yield Problem(
-            f"run {run.number} is {short(history.result.data.get('status'))} here, but "
-            f"{facts.status} by its log",
-            history.result.line,
-            path=campaign.where("ledger.jsonl"),
-        )
+        here = short(history.result.data.get("status"))
+        what = f"run {run.number} is {here} here, but {facts.status} by its log"
+        yield Problem(what, history.result.line, path="ledger.jsonl")
 
 
 @rule("LOG006", "known-events", ERROR, RUN)

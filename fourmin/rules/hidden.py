@@ -38,15 +38,15 @@ def hidden_bytes(campaign: CampaignView) -> Iterator[Problem]:
     """
     for run in campaign.runs:
         if run.events is not None and run.log is not None:
-            yield from _of(run.log_path, run.events, run.log)
+            yield from _of(run.log_name, run.events, run.log)
     for name, data in campaign.files.items():
         if data is not None and file_kind(name) == "kept-log":
             log = read_log(data, strict=True)
-            yield from _of(campaign.where(name), data, log)
+            yield from _of(name, data, log)
             last = data.count(b"\n") + 1
             for problem in log.problems:
                 if problem.kind not in _CUT_OFF or problem.line != last:
-                    yield Problem(problem.message, problem.line, path=campaign.where(name))
+                    yield Problem(problem.message, problem.line, path=name)
 
 
 def _of(path: str, data: bytes, log: EventLog) -> Iterator[Problem]:

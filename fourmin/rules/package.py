@@ -38,9 +38,9 @@ def practice_submitted(submission: SubmissionView) -> Iterator[Problem]:
     How to put it right
         Submit a campaign that counts.
     """
-    for campaign in submission.campaigns.values():
+    for below, campaign in submission.campaigns.items():
         if campaign.plan is not None and campaign.plan.practice:
-            yield Problem("practice in a submission", path=campaign.where("campaign.json"))
+            yield Problem("practice in a submission", path=f"{below}/campaign.json")
 
 
 @rule("SUB004", "stray-file", ERROR, PACKAGE)
@@ -62,10 +62,10 @@ def stray_file(package: PackageView) -> Iterator[Problem]:
         Move the file out of the submissions.
     """
     for name, why in package.misfits:
-        yield Problem(why, path=package.where(name))
+        yield Problem(why, path=name)
     if package.droppings:
         first, more = package.droppings[0], len(package.droppings) - 1
-        yield Problem(_left_by_a_desktop(more), path=package.where(first), severity=WARNING)
+        yield Problem(_left_by_a_desktop(more), path=first, severity=WARNING)
 
 
 def _left_by_a_desktop(more: int) -> str:
@@ -109,7 +109,7 @@ def desktop_files(campaign: CampaignView) -> Iterator[Problem]:
     """
     found = sorted(name for name in campaign.files if file_kind(name) == "dropping")
     if found:
-        yield Problem(_left_by_a_desktop(len(found) - 1), path=campaign.where(found[0]))
+        yield Problem(_left_by_a_desktop(len(found) - 1), path=found[0])
 
 
 @rule("SUB010", "work-in-progress", ERROR, SUBMISSION)
@@ -126,14 +126,14 @@ def work_in_progress(submission: SubmissionView) -> Iterator[Problem]:
     How to put it right
         `fourmin run --resume CAMPAIGN` or `fourmin abandon CAMPAIGN` mends it.
     """
-    for campaign in submission.campaigns.values():
+    for below, campaign in submission.campaigns.items():
         for name in campaign.files:
             kind = file_kind(name)
             if kind in ("lock", "pending", "temporary", "trace"):
-                yield Problem(f"a {kind} file among submissions", path=campaign.where(name))
+                yield Problem(f"a {kind} file among submissions", path=f"{below}/{name}")
         if campaign.torn_line is not None:
-            where = campaign.where("ledger.jsonl")
-            yield Problem("the last line has no line end", campaign.torn_line, path=where)
+            ledger = f"{below}/ledger.jsonl"
+            yield Problem("the last line has no line end", campaign.torn_line, path=ledger)
 
 
 @rule("SUB005", "private-data", WARNING, SUBMISSION)
@@ -151,10 +151,10 @@ def private_data(submission: SubmissionView) -> Iterator[Problem]:
         Look whether it may be public. The files cannot be changed after the fact: run another
         campaign where they may not.
     """
-    files = {submission.where(SYSTEM_FILE): submission.system_bytes}
+    files = {SYSTEM_FILE: submission.system_bytes}
     versions: set[bytes] = set()
-    for campaign in submission.campaigns.values():
-        files |= {campaign.where(name): data for name, data in campaign.files.items()}
+    for below, campaign in submission.campaigns.items():
+        files |= {f"{below}/{name}": data for name, data in campaign.files.items()}
         for run in campaign.runs:
             versions |= _versions(run.facts.system)
     for path, data in files.items():

@@ -43,7 +43,7 @@ def registered_before_results(campaign: CampaignView) -> Iterator[Problem]:
         return
     landing = known.landing
     if known.contradiction and landing and landing.stands:
-        yield Problem(known.contradiction, seeds.line, path=campaign.where("ledger.jsonl"))
+        yield Problem(known.contradiction, seeds.line, path="ledger.jsonl")
     elif known.contradiction:
         yield Problem(known.contradiction)
     elif known.unproved:
@@ -69,7 +69,7 @@ def seeds_after_landing(campaign: CampaignView) -> Iterator[Problem]:
     if seeds and landing and seeds.time_ms < landing.time_ms - APART_MS:
         hours = (landing.time_ms - seeds.time_ms) / 3_600_000
         what = f"{hours:.1f} hours before its plan landed"
-        yield Problem(what, seeds.line, path=campaign.where("ledger.jsonl"))
+        yield Problem(what, seeds.line, path="ledger.jsonl")
 
 
 @rule("LED020", "attempts-before-a-start", ERROR, CAMPAIGN)
@@ -93,11 +93,8 @@ def attempts_before_a_start(campaign: CampaignView) -> Iterator[Problem]:
     most = load_ruleset(campaign.ruleset).most_attempts
     for run in campaign.history.runs.values():
         if len(run.intents) > most:
-            yield Problem(
-                f"{len(run.intents)} attempts of run {run.run}; {most} are allowed",
-                run.intents[most].line,
-                path=campaign.where("ledger.jsonl"),
-            )
+            what = f"{len(run.intents)} attempts of run {run.run}; {most} are allowed"
+            yield Problem(what, run.intents[most].line, path="ledger.jsonl")
 
 
 @rule("LED021", "registered-chips", ERROR, RUN)

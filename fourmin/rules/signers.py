@@ -36,9 +36,9 @@ def signed_by_submitter(campaign: CampaignView) -> Iterator[Problem]:
     for name in SIGNED:
         data = campaign.files.get(name)
         if data is not None and not is_signature(data):
-            yield Problem("no signature as ssh-keygen writes it", path=campaign.where(name))
+            yield Problem("no signature as ssh-keygen writes it", path=name)
     for name, why in campaign.signing.wrong.items():
-        yield Problem(why, path=campaign.where(name))
+        yield Problem(why, path=name)
     if campaign.signing.unproved:
         why = f"not proved who signed: {campaign.signing.unproved}"
         yield Problem(why, severity=NOTE)
@@ -63,10 +63,10 @@ def plain_signers(package: PackageView) -> Iterator[Problem]:
     """
     for name, submitter, data in package.signers:
         if isinstance(data, str):
-            yield Problem(f"the file is {data}", path=package.where(name))
+            yield Problem(f"the file is {data}", path=name)
             continue
         for line, why in read_signers(data, submitter)[1]:
-            yield Problem(why, line, path=package.where(name))
+            yield Problem(why, line, path=name)
 
 
 @rule("SUB027", "signers-alone", ERROR, CHANGE)
