@@ -125,6 +125,7 @@ def test_first_reaching() -> None:
     reached = run.first_reaching(0.759)
     assert reached is not None
     assert reached.epoch == 3
+    assert run.first_reaching(0.76) == reached
     assert run.first_reaching(0.9) is None
 
 
