@@ -115,7 +115,7 @@ class RunView(Placed):
 
     @cached_property
     def timeline(self) -> Timeline | None:
-        return None if self.log is None else Timeline.from_log(self.log)
+        return None if self.log is None else Timeline(self.log)
 
     @property
     def restarts(self) -> tuple[Restart, ...]:

@@ -49,7 +49,7 @@ class ForeignRun:
         self.source = source
         self.path = path
         self.log = log
-        self.timeline = Timeline.from_log(log)
+        self.timeline = Timeline(log)
         if of_round is None and source == MLPERF:
             of_round = round_of_log(self.timeline)
         self.round = of_round
@@ -139,7 +139,7 @@ class ForeignRun:
     @cached_property
     def global_batch_size(self) -> int | None:
         """Images a step, where the log gives a whole number of them."""
-        value = self.timeline.global_batch_size
+        value = self.timeline.value(keys.GLOBAL_BATCH_SIZE)
         return value if type(value) is int and value > 0 else None
 
     @property

@@ -144,16 +144,11 @@ def _optimizer_keys(run: ForeignRun) -> tuple[str, ...]:
 
 
 def _conflicts(run: ForeignRun) -> Iterator[Problem]:
-    timeline = run.timeline
-    found = dict(timeline.conflicts)
-    for key in (*keys.SUBMISSION_KEYS, *_SAMPLES):
-        if timeline.count(key) > 1:
-            values = timeline.values(key)
-            if len(values) > 1:
-                found[key] = values
-    for key, values in found.items():
-        shown = ", ".join(short(value) for value in values[:3])
-        yield Problem(f"{key} is logged as {shown}", timeline.all(key)[1].line)
+    for key in (*keys.HYPERPARAMETERS, *keys.SUBMISSION_KEYS, *_SAMPLES):
+        values = run.timeline.values(key)
+        if len(values) > 1:
+            shown = ", ".join(short(value) for value in values[:3])
+            yield Problem(f"{key} is logged as {shown}", run.timeline.all(key)[1].line)
 
 
 def _tensors(run: ForeignRun) -> Iterator[Problem]:
@@ -247,7 +242,7 @@ def log_types(run: ForeignRun) -> Iterator[Problem]:
                 yield Problem(f"{key} without a number {name}", wrong.line)
     for block in run.timeline.block_intervals:
         if block.epoch_count is not None and block.epoch_count <= 0:
-            yield Problem(f"a block of {block.epoch_count:g} epochs", block.start_line)
+            yield Problem(f"a block of {block.epoch_count:g} epochs", block.start.line)
     stop = run.timeline.last(keys.RUN_STOP)
     if stop is not None and run.timeline.status is None:
         yield Problem("run_stop without status", stop.line)
