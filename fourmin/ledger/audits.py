@@ -96,7 +96,7 @@ def audits_of(
             if not os.path.lexists(folder / name):
                 continue
             data = read_bytes(folder / name, MAX_AUDIT_BYTES)
-            said = {} if isinstance(data, str) else mapping(JsonFile.parse(name, data).value)
+            said = {} if isinstance(data, str) else mapping(JsonFile(name, data).value)
             wrong = against(campaign, auditor, said, asked if statement else None, landings)
             found = AuditFile(str(folder), name, str(said.get("outcome", "")), wrong=wrong)
             if not wrong and isinstance(data, bytes):

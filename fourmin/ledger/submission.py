@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fourmin.ledger.audits import AuditFile
 from fourmin.ledger.view import CampaignView, Document, Placed
-from fourmin.results.folder import JsonFile, list_folder, read_bytes
+from fourmin.results.folder import list_folder, read_bytes
 from fourmin.results.names import MAX_DROPPING_BYTES, is_dropping, wrong_folder_name
 from fourmin.results.places import AUDITS, LEVELS, SIGNERS_FILE, SYSTEM_FILE, Place, misfit
 from fourmin.ruleset import CURRENT
@@ -106,4 +106,4 @@ class SubmissionView(Placed):
         """The description, None where there is none that can be read."""
         if self.system_bytes is None:
             return None
-        return Document(JsonFile.parse(SYSTEM_FILE, self.system_bytes), "system", CURRENT)
+        return Document(SYSTEM_FILE, self.system_bytes, "system", CURRENT)

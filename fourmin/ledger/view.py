@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fourmin.base.canonical import sha256_hex
 from fourmin.base.errors import FourminError
+from fourmin.base.values import mapping
 from fourmin.ledger import chain
 from fourmin.ledger.campaign import (
     CAMPAIGN_FILE,
@@ -46,29 +47,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Document:
-    """A JSON file with what its schema says of it."""
+class Document(JsonFile):
+    """A JSON file with what its schema says of it; `path` is relative to its campaign or run."""
 
-    file: JsonFile
     schema: str
     ruleset: str
-
-    @property
-    def path(self) -> str:
-        """Where it lies, relative to its campaign or run."""
-        return self.file.path
 
     @cached_property
     def schema_errors(self) -> list[SchemaError]:
         """What the schema refuses; empty where the file is no JSON at all."""
-        if self.file.error is not None:
-            return []
-        return schema_errors(self.ruleset, self.schema, self.file.value)
+        return [] if self.error else schema_errors(self.ruleset, self.schema, self.value)
 
     @cached_property
     def content(self) -> Mapping[str, Any] | None:
         """The object, if it is strict JSON and valid by its schema; otherwise None."""
-        value = self.file.value
+        value = self.value
         return value if isinstance(value, dict) and not self.schema_errors else None
 
 
@@ -254,8 +247,8 @@ class CampaignView(Placed):
     @cached_property
     def ruleset(self) -> str:
         """The plan's ruleset version if this installation has it, otherwise the current one."""
-        plan = self._json(CAMPAIGN_FILE)
-        named = plan.value.get("ruleset") if plan and isinstance(plan.value, dict) else None
+        plan = JsonFile(CAMPAIGN_FILE, self.files.get(CAMPAIGN_FILE) or b"")
+        named = mapping(plan.value).get("ruleset")
         return named if isinstance(named, str) and named in versions() else CURRENT
 
     @cached_property
@@ -376,13 +369,9 @@ class CampaignView(Placed):
             campaign=self,
         )
 
-    def _json(self, name: str) -> JsonFile | None:
-        data = self.files.get(name)
-        return None if data is None else JsonFile.parse(name, data)
-
     def _document(self, name: str, schema: str) -> Document | None:
-        file = self._json(name)
-        return None if file is None else Document(file, schema, self.ruleset)
+        data = self.files.get(name)
+        return None if data is None else Document(name, data, schema, self.ruleset)
 
 
 def _configuration(value: Mapping[str, Any]) -> Configuration | None:

@@ -40,8 +40,8 @@ def system_description(submission: SubmissionView) -> Iterator[Problem]:
         elif any(campaign.runs for campaign in submission.campaigns.values()):
             yield Problem("there are results, but no description of their system")
         return
-    if document.file.error is not None:
-        yield Problem(document.file.error.message, document.file.error.line)
+    if document.error is not None:
+        yield Problem(document.error.message, document.error.line)
     for wrong in document.schema_errors:
         yield Problem(str(wrong))
     told = document.content or {}

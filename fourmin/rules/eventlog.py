@@ -230,12 +230,12 @@ def result_from_log(run: RunView, result: Document, log: EventLog) -> Iterator[P
     How to put it right
         Restore result.json from where the run was made.
     """
-    error = result.file.error
+    error = result.error
     if error is not None:
         if run.campaign is None:  # in a campaign, strict-json tells
             yield Problem(error.message, error.line, path=result.path)
         return
-    found = differences(result.file.value, run.facts.to_json())
+    found = differences(result.value, run.facts.to_json())
     for difference in islice(found, MOST_DIFFERENCES):
         yield Problem(difference, path=result.path)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fourmin.ledger.file_kinds import file_kind
+from fourmin.ledger.signatures import read_signers
 from fourmin.ledger.submission import PackageView, SubmissionView
 from fourmin.ledger.view import CampaignView
 from fourmin.results.places import SYSTEM_FILE
@@ -171,3 +172,54 @@ def _versions(system: Any) -> set[bytes]:
     software = system.get("software") if isinstance(system, dict) else None
     values = software.values() if isinstance(software, dict) else ()
     return {value.encode() for value in values if isinstance(value, str)}
+
+
+@rule("SUB026", "plain-signers", ERROR, PACKAGE)
+def plain_signers(package: PackageView) -> Iterator[Problem]:
+    """A file of signers holds plain keys of its submitter, for this purpose alone.
+
+    What it checks
+        Each line of `<submitter>/allowed_signers` is empty, a comment after `#`, or
+        `<submitter> namespaces="fourmin" <kind> <key>` with a comment after it or none: the name of
+        the folder, this option and no other, an Ed25519, ECDSA or RSA key (of 3072 bits at least)
+        or one of a token (`sk-`). There is at least one key.
+    Why it is bad
+        A pattern, a certificate authority or a key for every purpose lets others sign.
+    Example
+        `* cert-authority ssh-ed25519 AAAA...`
+    How to put it right
+        Write one line a key: the folder's name, `namespaces="fourmin"`, and what the key's .pub
+        file holds.
+    """
+    for name, submitter, data in package.signers:
+        if isinstance(data, str):
+            yield Problem(f"the file is {data}", path=name)
+            continue
+        for line, why in read_signers(data, submitter)[1]:
+            yield Problem(why, line, path=name)
+
+
+@rule("SUB028", "auditors-word", ERROR, PACKAGE)
+def auditors_word(package: PackageView) -> Iterator[Problem]:
+    """A challenge or statement is its auditor's, and of the campaign and ledger that it names.
+
+    What it checks
+        Each file of an auditor in `audits`: its form, that it names the folder's auditor, who is
+        not the submitter, and the plan and closed ledger of a campaign beside it; that its segments
+        are those which plan, ledger and nonce give, and a nonce from the base branch is the first
+        beacon after the ledger landed; that a statement answers a challenge of the same auditor;
+        and its signature (`ssh-keygen -Y`, namespace `fourmin`, of all but itself as canonical
+        JSON) by a key that `rules/auditors` gives the auditor. An auditor without a key there, or
+        no ssh-keygen to ask, is a warning: the audit stays claimed.
+    Why it is bad
+        Whoever may write a statement for himself, has audited nothing.
+    Example
+        A statement about another campaign, copied and given a new name.
+    How to put it right
+        Let the auditor make it again: `fourmin audit CAMPAIGN --proof FILE`.
+    """
+    for one in package.audits:
+        if one.wrong:
+            yield Problem(one.wrong, path=one.name)
+        elif one.unproved:
+            yield Problem(one.unproved, path=one.name, severity=WARNING)

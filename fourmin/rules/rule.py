@@ -197,7 +197,8 @@ class Rule:
         A rule that fails on somebody's file must not hide what the others find, so its failure
         is a finding too.
         """
-        where, home = getattr(view, "where", str), getattr(view, "home", fallback_path)
+        folder = None if check else view
+        where, home = getattr(folder, "where", str), getattr(folder, "home", fallback_path)
         try:
             given = {} if check else {name: NEEDS[name].of(view) for name in self.needs}
             missing = [NEEDS[name].missing for name, value in given.items() if value is None]

@@ -192,10 +192,10 @@ def summary_from_runs(
         Restore summary.json from where the campaign ran.
     """
     runs = [run.facts for run in campaign.runs if run.log is not None]
-    if summary.file.error is not None or not runs:
+    if summary.error is not None or not runs:
         return  # strict-json or recorded-file tells
     expected = summarize(plan, campaign.digest, close.previous, runs)
-    for difference in islice(differences(summary.file.value, expected), MOST_DIFFERENCES):
+    for difference in islice(differences(summary.value, expected), MOST_DIFFERENCES):
         yield Problem(difference, path=summary.path)
 
 

@@ -35,10 +35,10 @@ def strict_json(campaign: CampaignView) -> Iterator[Problem]:
         Restore the file as `fourmin run` wrote it. Files are never edited by hand.
     """
     for document in _documents(campaign):
-        error = document.file.error
+        error = document.error
         if error is not None:
             yield Problem(error.message, error.line, path=document.path)
-        elif document.file.data != json_bytes(document.file.value):
+        elif document.data != json_bytes(document.value):
             yield Problem("not spaced or spelled as it was written", path=document.path)
 
 
@@ -166,7 +166,7 @@ def estimate_as_result(campaign: CampaignView) -> Iterator[Problem]:
         Keep estimates out of folders of results. `fourmin run` makes a result.
     """
     for document in _documents(campaign):
-        if is_estimate(document.file.value):
+        if is_estimate(document.value):
             yield lone_estimate(document.path)
 
 
