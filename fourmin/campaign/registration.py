@@ -90,7 +90,7 @@ def register(request: Request, placement: Placement, signing_key: Path | None = 
     require_no_twin(prepared.wanted.results, place)
     folder = prepared.wanted.results / place
     sign = signer(folder.parent.parent, plan.submitter, signing_key)
-    return Campaign.register(folder, plan, sign).folder
+    return Campaign.create(folder, plan, sign, seeds=False).folder
 
 
 def abandon(folder: Path, reason: str, signing_key: Path | None = None) -> None:
