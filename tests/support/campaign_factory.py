@@ -28,8 +28,7 @@ from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.schedule import LearningRateSchedule
-from fourmin.results.chips import chips_of
-from fourmin.results.plan import EarlierCampaign, Plan
+from fourmin.results.plan import EarlierCampaign, Plan, chips_of
 from fourmin.results.run_result import RunFacts
 from fourmin.results.summary import summarize
 from fourmin.ruleset import load_ruleset

@@ -18,11 +18,11 @@ from fourmin.log.records import MLLOG, Record
 from fourmin.results.importers.files import head, read_somebodys
 from fourmin.results.importers.model import (
     DAWNBENCH,
-    TOP5_TARGET,
     ForeignRun,
     ForeignSet,
     read_object,
 )
+from fourmin.results.importers.rounds import DAWNBENCH_RULES, TOP5_TARGET
 
 COLUMNS = ("epoch", "hours", "top1Accuracy", "top5Accuracy")
 BENCHMARK = "imagenet-top5"
@@ -62,7 +62,7 @@ def load_entry(file: Path, path: str) -> ForeignSet:
             found.submitter = _text(found.description.get("author"))
             found.system = _text(found.description.get("hardware"))
     log = read_somebodys(table, MAX_TSV_BYTES, read_table)
-    found.runs = (ForeignRun(DAWNBENCH, f"{shown}.tsv", log),)
+    found.runs = (ForeignRun(DAWNBENCH, f"{shown}.tsv", log, DAWNBENCH_RULES),)
     return found
 
 
