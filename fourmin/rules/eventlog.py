@@ -13,6 +13,7 @@ from fourmin.log import keys
 from fourmin.log.reader import EventLog
 from fourmin.recipe.algorithms import SYNCHRONOUS, WAITING
 from fourmin.results.plan import Plan
+from fourmin.results.schema import schema_errors
 from fourmin.rules.compare import MOST_DIFFERENCES, differences, same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
@@ -321,8 +322,6 @@ def log_types(run: RunView, log: EventLog) -> Iterator[Problem]:
     How to put it right
         Restore events.log from where the run was made.
     """
-    from fourmin.results.schema import schema_errors
-
     if not run.complete:
         return
     for error in schema_errors(run.ruleset, "result", run.facts.to_json()):

@@ -105,10 +105,8 @@ def recorded_restart(
         newlines += events.count(b"\n", at, length)
         at = length
         if hashed.hexdigest() != entry.data.get("events_sha256"):
-            yield Problem(
-                f"its first {length} bytes are not those of restart "
-                f"{short(entry.data.get('restart'))}"
-            )
+            told = short(entry.data.get("restart"))
+            yield Problem(f"its first {length} bytes are not those of restart {told}")
             return
         torn = length > 0 and events[length - 1 : length] != b"\n"
         following = bisect_right(lines, newlines + torn)

@@ -37,8 +37,6 @@ SCOPES = (CAMPAIGN, RUN, SUBMISSION, PACKAGE, TREE, CHANGE)
 """What a rule's function is given: a `CampaignView`, a `RunView`, a `SubmissionView`, a
 `PackageView`, the list of all `CampaignView`s that are checked together, or a `ChangeView`."""
 
-"""Whose files a rule can judge."""
-
 MOST_FINDINGS = 1000
 """Of one rule in one view."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 from fourmin.base.canonical import JSON
@@ -88,9 +89,8 @@ def read_table(data: bytes) -> EventLog:
         cells = line.split("\t")
         epoch, hours, top1, top5 = (_number(cells, places[name]) for name in COLUMNS)
         if hours is None or top5 is None:
-            problems.append(
-                LogProblem("malformed-record", number, "a row without time or accuracy")
-            )
+            what = "a row without time or accuracy"
+            problems.append(LogProblem("malformed-record", number, what))
             continue
         time_ms = hours * _MS_AN_HOUR
         metadata: dict[str, JSON] = {keys.EPOCH_NUM: epoch, "top1": top1}
@@ -106,9 +106,7 @@ def read_table(data: bytes) -> EventLog:
         records.append(_record(last_line, keys.RUN_STOP, None, last_ms, status))
     if len(lines) - 1 > MOST_ROWS:
         problems.append(LogProblem("too-many-records", MOST_ROWS, f"more than {MOST_ROWS} rows"))
-    counts: dict[str, int] = {}
-    for found in problems:
-        counts[found.kind] = counts.get(found.kind, 0) + 1
+    counts = dict(Counter(problem.kind for problem in problems))
     return EventLog(tuple(records), tuple(problems[:100]), counts, len(data), False)
 
 
