@@ -526,9 +526,7 @@ def _train(
         if reached or last:
             break
     log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
-    log.point(
-        keys.DATA_ORDER_DIGEST, _digest("order", slot.seed), samples_count=taken
-    )
+    log.point(keys.DATA_ORDER_DIGEST, _digest("order", slot.seed), samples_count=taken)
     return performed
 
 
