@@ -41,6 +41,7 @@ ON_THE_CLOCK = (keys.RUN_START, keys.STEP_LOSS, keys.RUN_STOP)
 AFTERWARDS = (keys.CLOCKS, keys.DATA_ORDER_DIGEST, keys.COMMUNICATION)
 WHERE_THERE_IS_A_METER = (keys.ENERGY,)
 WITHOUT_WAITING = (keys.STALENESS,)
+_OF_OTHERS = {keys.BLOCK_START, keys.BLOCK_STOP, keys.WEIGHTS_INITIALIZATION}
 _METADATA = {
     keys.FILE,
     keys.LINENO,
@@ -57,9 +58,11 @@ _METADATA = {
     *keys.EVENT_TYPES,
     keys.FOURMIN_NAMESPACE,
 }
-KNOWN = {
-    value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)
-} - _METADATA
+KNOWN = (
+    {value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)}
+    - _METADATA
+    - _OF_OTHERS
+)
 """Every key that this project's logs can have."""
 
 
