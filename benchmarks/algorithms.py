@@ -140,7 +140,7 @@ def carry_out(run: Run, options: argparse.Namespace) -> dict[str, Any]:
             f"--procs-per-node={run.workers}", *given,
         )  # fmt: skip
         (log,) = event_logs(campaign)
-        timeline = Timeline.from_log(read_log(log))
+        timeline = Timeline(read_log(log))
         target = load_ruleset().benchmark(load_preset(options.preset).benchmark).quality_target
         told = timeline.all(keys.STALENESS)
         return {

@@ -75,7 +75,7 @@ def accuracies(log: Path) -> list[tuple[int, float]]:
     """Epoch and accuracy of every evaluation in an event log."""
     return [
         (round(evaluation.epoch or 0), evaluation.accuracy)
-        for evaluation in Timeline.from_log(read_log(log)).evaluations
+        for evaluation in Timeline(read_log(log)).evaluations
         if evaluation.accuracy is not None
     ]
 
@@ -87,7 +87,7 @@ def epochs_to(target: float, log: Path) -> int | None:
 
 def abort_reason(log: Path) -> str:
     """Why a run ended before its time; empty where it did not."""
-    reason = Timeline.from_log(read_log(log)).value(keys.ABORT)
+    reason = Timeline(read_log(log)).value(keys.ABORT)
     return "" if reason is None else str(reason)
 
 
@@ -98,12 +98,12 @@ def was_interrupted(log: Path) -> bool:
 
 def has_ended(log: Path) -> bool:
     """Whether a run came to its end, which one that was killed did not."""
-    return Timeline.from_log(read_log(log)).count(keys.RUN_STOP) > 0
+    return Timeline(read_log(log)).count(keys.RUN_STOP) > 0
 
 
 def machine_of(log: Path) -> str:
     """What an event log says of the machine: its accelerators, or else its processor."""
-    hardware = Timeline.from_log(read_log(log)).value(keys.SYSTEM)["hardware"]
+    hardware = Timeline(read_log(log)).value(keys.SYSTEM)["hardware"]
     gpus = [f"{one['count']} x {one['model']}" for one in hardware["accelerators"]]
     processor = hardware["processor"]
     return ", ".join(gpus) or f"{processor['cpus']} cores of {processor['model']}"

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.canonical import loads_strict
+from fourmin.base.canonical import JSON, loads_strict
 from fourmin.base.errors import FourminError, list_names, unknown
 from fourmin.base.files import rulesets_folder
 
@@ -190,3 +190,13 @@ def load_ruleset(version: str = CURRENT) -> Ruleset:
             f"unknown ruleset {version!r}", next_step=f"this fourmin has: {list_names(versions())}"
         )
     return Ruleset(version, rulesets_folder() / version)
+
+
+def find_benchmark(ruleset: JSON, name: JSON) -> Benchmark | None:
+    """The benchmark of these names, as somebody wrote them; None where there is none here."""
+    if not isinstance(ruleset, str) or not isinstance(name, str):
+        return None
+    try:
+        return load_ruleset(ruleset).benchmark(name)
+    except FourminError:
+        return None

@@ -210,7 +210,7 @@ def train(
                 failure.details,
                 exit_code=NOT_CONVERGED,
             )
-        return Timeline.from_log(read_log(job.events_log))
+        return Timeline(read_log(job.events_log))
 
 
 def prepare_audit(campaign: Path, run: int, data_dir: Path | None, steps: int | None) -> Replay:

@@ -89,7 +89,7 @@ def _beacon_for(view: CampaignView) -> str:
 def read_challenge(path: Path, view: CampaignView) -> Mapping[str, Any]:
     """A challenge of this campaign. Raises FourminError for any other file."""
     data = read_bytes(path)
-    said = {} if isinstance(data, str) else mapping(JsonFile.parse(path.name, data).value)
+    said = {} if isinstance(data, str) else mapping(JsonFile(path.name, data).value)
     wrong = (
         f"the file is {data}"
         if isinstance(data, str)

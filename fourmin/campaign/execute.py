@@ -266,7 +266,7 @@ def _record_outcome(
     events = campaign.run_folder(slot.run) / EVENTS_FILE
     if failure is not None:
         with EventLogWriter(events, resume=True) as log:
-            log.point(keys.ABORT, redact(failure), namespace=keys.FOURMIN_NAMESPACE)
+            log.point(keys.ABORT, redact(failure))
             log.end(keys.RUN_STOP, None, status=keys.ABORTED)
             log.sync()
     facts = RunFacts.read(events)

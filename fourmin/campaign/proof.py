@@ -29,7 +29,7 @@ def wanted_states(asked: Mapping[str, Any], view: CampaignView) -> dict[str, str
     """The SHA-256 that the log gives each state that a proof must have, by its name there."""
     runs, wanted = runs_to_replay(view), {}
     for number, epochs in asked["segments"].items():
-        told = states_of(runs[int(number)])
+        told = states_of(runs[int(number)].timeline)
         for epoch in sorted({*(one - 1 for one in epochs), epochs[-1]} - {0}):
             name = state_file(Path(), view.digest, int(number), epoch).relative_to(view.digest)
             wanted[name.as_posix()] = str(told.get(epoch, {}).get("sha256"))

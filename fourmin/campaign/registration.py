@@ -26,8 +26,7 @@ from fourmin.ledger.known import against_memory, earlier_campaigns
 from fourmin.ledger.lock import CampaignLock
 from fourmin.ledger.signatures import LEDGER_SIGNATURE
 from fourmin.ledger.source import package_commit
-from fourmin.results.chips import chips_of
-from fourmin.results.plan import EarlierCampaign, Plan
+from fourmin.results.plan import EarlierCampaign, Plan, chips_of
 from fourmin.ruleset import CURRENT
 from fourmin.system.capture import system_digest
 from fourmin.system.privacy import redact
@@ -90,7 +89,7 @@ def register(request: Request, placement: Placement, signing_key: Path | None = 
     require_no_twin(prepared.wanted.results, place)
     folder = prepared.wanted.results / place
     sign = signer(folder.parent.parent, plan.submitter, signing_key)
-    return Campaign.register(folder, plan, sign).folder
+    return Campaign.create(folder, plan, sign, seeds=False).folder
 
 
 def abandon(folder: Path, reason: str, signing_key: Path | None = None) -> None:

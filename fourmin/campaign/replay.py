@@ -151,7 +151,7 @@ def _compare(
     """One run's log against that of its replay."""
     assert run.timeline is not None
     assert run.configuration is not None
-    theirs, replayed = states_of(run), _states(ours)
+    theirs, replayed = states_of(run.timeline), states_of(ours)
     # An environment can choose other instructions on the same processor.
     exact = same_kind and run.timeline.value(keys.NUMERICS) == ours.value(keys.NUMERICS)
     if exact:
@@ -167,10 +167,6 @@ def _compare(
             name = f"run {number}, first losses of epoch {epoch}"
             yield dataclasses.replace(one, name=name)
     yield _answers(number, run, ours, exact)
-
-
-def _states(timeline: Timeline) -> dict[int, Mapping[str, Any]]:
-    return states_of(RunView("", timeline.log))
 
 
 def _hashes(

@@ -30,7 +30,7 @@ class CutOff:
 
 def look_at(run_folder: Path) -> CutOff:
     """How the run in `run_folder` stands."""
-    timeline = Timeline.from_log(read_log(run_folder / EVENTS_FILE))
+    timeline = Timeline(read_log(run_folder / EVENTS_FILE))
     aborted = timeline.count(keys.ABORT) > 0
     # The last thing that a run logs.
     whole = timeline.count(keys.COMMUNICATION) > 0 and not aborted

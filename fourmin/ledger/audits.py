@@ -96,13 +96,14 @@ def audits_of(
             if not os.path.lexists(folder / name):
                 continue
             data = read_bytes(folder / name, MAX_AUDIT_BYTES)
-            said = {} if isinstance(data, str) else mapping(JsonFile.parse(name, data).value)
+            said = {} if isinstance(data, str) else mapping(JsonFile(name, data).value)
             wrong = against(campaign, auditor, said, asked if statement else None, landings)
             found = AuditFile(str(folder), name, str(said.get("outcome", "")), wrong=wrong)
             if not wrong and isinstance(data, bytes):
                 found = _proved(found, auditor, said, keys, strict)
-                landed = landings and landings.landed_ms(f"{AUDITS}/{name}", data)
-                found = replace(found, since_ms=landed or said["created_ms"])
+                landing = landings and landings.of(f"{AUDITS}/{name}", data)
+                since_ms = landing.time_ms if landing else said["created_ms"]
+                found = replace(found, since_ms=since_ms)
             if not statement and not found.wrong:
                 asked = said
             yield found
@@ -138,7 +139,8 @@ def against(
 def beacon_after(campaign: CampaignView, landings: Landings) -> str | None:
     """The first beacon after the campaign's ledger, as it is, landed; None where there is none."""
     place = "/".join((SUBMISSIONS, *map(str, campaign.planned_place), LEDGER_FILE))
-    return landings.beacon_after(place, campaign.files.get(LEDGER_FILE) or b"")
+    landing = landings.of(place, campaign.files.get(LEDGER_FILE) or b"")
+    return None if landing is None else landing.beacon
 
 
 def _proved(

@@ -95,25 +95,15 @@ class Campaign:
             )
 
     @classmethod
-    def create(cls, results_folder: Path, plan: Plan) -> Campaign:
-        """Register `plan` in a new folder and assign its seeds from a random beacon at once.
+    def create(
+        cls, parent: Path, plan: Plan, sign: Sign | None = None, *, seeds: bool = True
+    ) -> Campaign:
+        """Register `plan` in a new folder below `parent`, signed by `sign`, and assign its seeds
+        from a random beacon at once. Without `seeds` they are assigned when the plan has been
+        merged: see `assign_registered_seeds`.
 
         The folder appears complete under its final name or not at all.
         """
-        return cls._write(results_folder, plan, new_beacon())
-
-    @classmethod
-    def register(cls, folder: Path, plan: Plan, sign: Sign | None = None) -> Campaign:
-        """Register `plan` in a new folder below `folder`, signed by `sign`, without seeds.
-
-        They are assigned when the plan has been merged: see `assign_registered_seeds`.
-        """
-        return cls._write(folder, plan, None, sign)
-
-    @classmethod
-    def _write(
-        cls, parent: Path, plan: Plan, beacon: str | None, sign: Sign | None = None
-    ) -> Campaign:
         now, name = plan.created_ms, plan.name
         hidden = parent / f".{name}.new"
         for left in parent.glob(".*.new"):  # by one that was killed
@@ -128,9 +118,9 @@ class Campaign:
                 write_durably(hidden / PLAN_SIGNATURE, sign(message(digest)))
             opening = {"campaign_sha256": digest}
             lines = [chain.encode(0, "campaign-open", now, chain.GENESIS, opening)]
-            if beacon is not None:
+            if seeds:
                 previous = sha256_hex(lines[0])
-                assigned = _assignment(beacon, "self", digest, plan)
+                assigned = _assignment(new_beacon(), "self", digest, plan)
                 lines.append(chain.encode(1, "seeds-assigned", now, previous, assigned))
             write_durably(hidden / LEDGER_FILE, b"".join(line + b"\n" for line in lines))
             os.rename(hidden, parent / name)

@@ -91,35 +91,39 @@ def parse(
     previous, number, at, after_end = GENESIS, 0, 0, 0
     while at < len(data):
         number += 1
+        wrong: list[tuple[str, str]] = []
         if len(problems) + after_end >= PATIENCE:
             message = f"{len(data) - at} bytes from here on are not read: too much is wrong"
             problems.append(ChainProblem("patience", number, message))
             break
         end = data.find(b"\n", at)
         if end < 0:
-            problems.append(ChainProblem("json", number, "the last line has no line end"))
+            wrong.append(("json", "the last line has no line end"))
             end = len(data)
         raw = data[at:end]
         at = end + 1
         digest = sha256_hex(raw)
         after_end += bool(after_end or (entries and entries[-1].kind in ENDS))
-        entry = _entry(raw, number, previous, digest, problems)
+        entry = _entry(raw, number, previous, digest, wrong)
         if entry is not None:
             entries.append(entry)
-            for message in () if refused is None else refused(entry.kind, entry.data):
-                problems.append(ChainProblem("schema", number, message))
+            if refused is not None:
+                wrong += [("schema", message) for message in refused(entry.kind, entry.data)]
+        problems += [ChainProblem(kind, number, message) for kind, message in wrong]
         previous = digest
     return entries, problems
 
 
 def _entry(
-    raw: bytes, number: int, previous: str, digest: str, problems: list[ChainProblem]
+    raw: bytes, number: int, previous: str, digest: str, wrong: list[tuple[str, str]]
 ) -> Entry | None:
-    """The entry of a line that can be understood; adds to `problems` what is wrong with it."""
+    """The entry of a line that can be understood; adds to `wrong` kind and message of what is wrong
+    with it.
+    """
     try:
         record: Any = loads_strict(raw, max_bytes=MAX_LINE_BYTES)
     except StrictJSONError as error:
-        problems.append(ChainProblem("json", number, str(error)))
+        wrong.append(("json", str(error)))
         return None
     fields = {"data", "hash", "index", "kind", "previous", "time_ms"}
     well_formed = (
@@ -133,22 +137,18 @@ def _entry(
         and record["kind"] in KINDS
     )
     if not well_formed:
-        problems.append(ChainProblem("shape", number, "not a ledger record of a known kind"))
+        wrong.append(("shape", "not a ledger record of a known kind"))
         return None
     told = {name: value for name, value in record.items() if name != "hash"}
     try:
         if canonical_bytes(record) != raw:
-            problems.append(ChainProblem("canonical", number, "not canonical JSON (RFC 8785)"))
+            wrong.append(("canonical", "not canonical JSON (RFC 8785)"))
         if sha256_hex(canonical_bytes(told)) != record["hash"]:
-            problems.append(ChainProblem("chain", number, "the record does not match its hash"))
+            wrong.append(("chain", "the record does not match its hash"))
     except ValueError as error:
-        problems.append(ChainProblem("canonical", number, str(error)))
+        wrong.append(("canonical", str(error)))
     if record["previous"] != previous:
-        problems.append(
-            ChainProblem("chain", number, "`previous` is not the SHA-256 of the line before")
-        )
+        wrong.append(("chain", "`previous` is not the SHA-256 of the line before"))
     if record["index"] != number - 1:
-        problems.append(
-            ChainProblem("chain", number, f"index {record['index']} stands in place {number - 1}")
-        )
+        wrong.append(("chain", f"index {record['index']} stands in place {number - 1}"))
     return Entry(line=number, sha256=digest, **told)

@@ -17,6 +17,7 @@ from fourmin.base.canonical import canonical_bytes, sha256_hex
 from fourmin.base.values import mapping
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.log import keys
+from fourmin.log.timeline import Timeline
 
 NONCE, BEACON = "nonce", "beacon"
 """Where the chance is from: the auditor, or the base branch after the ledger landed."""
@@ -38,9 +39,9 @@ def audit_name(auditor: str, digest: str, *, statement: bool) -> str:
     return f"{auditor}/{digest}{'' if statement else '.challenge'}.json"
 
 
-def states_of(run: RunView) -> dict[int, Mapping[str, Any]]:
+def states_of(timeline: Timeline | None) -> dict[int, Mapping[str, Any]]:
     """What a run's log says of its states, by epoch; empty where it was not deterministic."""
-    records = () if run.timeline is None else run.timeline.all(keys.STATE)
+    records = () if timeline is None else timeline.all(keys.STATE)
     told = {record.metadata.get(keys.EPOCH_NUM): mapping(record.value) for record in records}
     return {epoch: value for epoch, value in told.items() if isinstance(epoch, int)}
 
@@ -48,14 +49,14 @@ def states_of(run: RunView) -> dict[int, Mapping[str, Any]]:
 def runs_to_replay(campaign: CampaignView) -> dict[int, RunView]:
     """The runs that came to their end and told their states."""
     whole = (run for run in campaign.runs if run.number is not None and run.whole)
-    return {run.number or 0: run for run in whole if max(states_of(run), default=0)}
+    return {run.number or 0: run for run in whole if max(states_of(run.timeline), default=0)}
 
 
 def segments_of(campaign: CampaignView, nonce: str) -> Segments:
     """The segments that a challenge with this value asks for."""
     runs = runs_to_replay(campaign)
     lengths = {
-        number: (max(states_of(run)), (run.facts.minutes or 0.0) <= SHORT_MINUTES)
+        number: (max(states_of(run.timeline)), (run.facts.minutes or 0.0) <= SHORT_MINUTES)
         for number, run in runs.items()
     }
     return draw(campaign.digest, campaign.head, nonce, lengths)

@@ -123,9 +123,7 @@ class Repository:
                 "git fetch --unshallow, or in a workflow: fetch-depth: 0",
             )
         what = f"the commit before the push {reference}" if pushed else f"the reference {reference}"
-        branch = _git(
-            root, "rev-parse", "--verify", "--quiet", f"{reference}^{{commit}}", what=what
-        ).strip()
+        branch = _commit(root, reference, what)
         if pushed:
             return cls(root, branch, branch, pushed)
         base = _git(root, "merge-base", branch, "HEAD", what=f"a base common with {reference}")
@@ -281,7 +279,7 @@ def repository_around(path: Path) -> Path | None:
 
 def head_of(root: Path) -> str:
     """The commit that is checked out. Raises FourminError where there is none."""
-    return _git(root, "rev-parse", "--verify", "HEAD^{commit}", what=f"a commit in {root}").strip()
+    return _commit(root, "HEAD", f"a commit in {root}")
 
 
 def files_at(
@@ -291,9 +289,7 @@ def files_at(
 
     Raises FourminError where there is no such commit, for links and modules, and beyond `most`.
     """
-    what = f"the commit {commit}"
-    found = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", what=what)
-    if found.strip() != commit:
+    if _commit(root, commit, f"the commit {commit}") != commit:
         raise FourminError(f"{commit} is no commit")
     listed = _tree(root, commit, *folders, most=most // 8)
     tree = {path: blob for path, blob in listed if wanted(path)}
@@ -304,6 +300,11 @@ def files_at(
         raise FourminError(f"the files of {commit} have more than {most:,} bytes")
     contents = _read_blobs(root, [blob.name for blob in tree.values()], most)
     return dict(zip(tree, contents, strict=True))
+
+
+def _commit(root: Path, name: str, what: str) -> str:
+    """The id of the commit of this name. Raises FourminError, which calls it `what`."""
+    return _git(root, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", what=what).strip()
 
 
 def _is_shallow(root: Path) -> bool:

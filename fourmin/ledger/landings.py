@@ -27,19 +27,21 @@ _PLANS = f"**/{CAMPAIGN_FILE}"
 
 @dataclass(frozen=True)
 class Landing:
-    """The commit that brought a plan, and the plan's beacon, None where there is none yet."""
+    """The commit that brought a file, most often a plan, and the first beacon after it, None where
+    there is none yet.
+    """
 
     commit: str
     beacon: str | None
     stands: bool
-    """Whether the branch has held the plan ever since: taken back, it is so for ever."""
+    """Whether the branch has held the file ever since: taken back, it is so for ever."""
     order: int = field(default=0, compare=False)
     """How many commits of plans, ledgers, beacons and signers came before."""
     time_ms: int = field(default=0, compare=False)
     """When the commit was made, as it says."""
     path: str = field(default="", compare=False)
     blob: str = field(default="", compare=False)
-    """The plan's place in the repository, and git's name for its bytes."""
+    """The file's place in the repository, and git's name for its bytes."""
 
 
 SELF, CLAIMED, REGISTERED = "self", "claimed", "registered"
@@ -107,9 +109,9 @@ class Landings:
                 if write.path.endswith(f"/{SIGNERS_FILE}"):
                     self._signers.setdefault(write.path, []).append((number, write.after))
 
-    def of(self, path: str, plan: bytes) -> Landing | None:
-        """How a plan's bytes landed at `path` (from the root); None where they never did."""
-        key = path, self.blob(plan)
+    def of(self, path: str, data: bytes) -> Landing | None:
+        """How a file's bytes landed at `path` (from the root); None where they never did."""
+        key = path, self.blob(data)
         return self._landing(key) if key in self._landed else None
 
     def find(self, folder: Path, plan: bytes, place: Place) -> Landing | None:
@@ -136,18 +138,6 @@ class Landings:
                 ledger = next((w.after for w in writes if w.path == f"{folder}/{LEDGER_FILE}"), "")
                 if landing.commit not in self.repository.ahead:
                     yield landing, ledger
-
-    def landed_ms(self, path: str, data: bytes) -> int | None:
-        """When these bytes came to `path`, as the commit says; None where they never did."""
-        landed = self._landed.get((path, self.blob(data)))
-        return None if landed is None else self._steps[landed].time_ms
-
-    def beacon_after(self, path: str, data: bytes) -> str | None:
-        """The first beacon after these bytes came to `path`; None where there is none yet."""
-        landed = self._landed.get((path, self.blob(data)))
-        later = (one for one in self.beacons if landed is not None and one > landed)
-        beacon = next(later, None)
-        return None if beacon is None else self._steps[beacon].commit
 
     def self_merged(self, landing: Landing) -> bool:
         """Whether who wrote a plan also merged it, as far as commits tell."""

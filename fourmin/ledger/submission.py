@@ -10,15 +10,15 @@ from functools import cached_property
 from pathlib import Path
 
 from fourmin.ledger.audits import AuditFile
-from fourmin.ledger.view import CampaignView, Document
-from fourmin.results.folder import JsonFile, list_folder, read_bytes
+from fourmin.ledger.view import CampaignView, Document, Placed
+from fourmin.results.folder import list_folder, read_bytes
 from fourmin.results.names import MAX_DROPPING_BYTES, is_dropping, wrong_folder_name
 from fourmin.results.places import AUDITS, LEVELS, SIGNERS_FILE, SYSTEM_FILE, Place, misfit
 from fourmin.ruleset import CURRENT
 
 
 @dataclass(frozen=True)
-class PackageView:
+class PackageView(Placed):
     """A folder whose paths follow the grammar of `places`, outside of campaigns.
 
     `misfits` are paths below it, each with why it does not belong there; `signers` the files of
@@ -71,13 +71,9 @@ class PackageView:
         said = tuple(here[name] for name in sorted(here))
         return cls(path, tuple(wrong), tuple(sorted(droppings)), tuple(signers), said)
 
-    def where(self, name: str) -> str:
-        """The path of a file below, as findings name it."""
-        return posixpath.join(self.path, name) if name else self.path
-
 
 @dataclass
-class SubmissionView:
+class SubmissionView(Placed):
     """One system's folder in a submitter's: `path` as findings name it, its place below the root,
     and the campaigns below by relative path.
     """
@@ -100,13 +96,14 @@ class SubmissionView:
             return cls(path, place, None, data, campaigns)
         return cls(path, place, data, "", campaigns)
 
-    def where(self, name: str) -> str:
-        """The path of a file below, as findings name it."""
-        return posixpath.join(self.path, name) if name else self.path
+    @property
+    def home(self) -> str:
+        """The path of the description, which findings are about that name no other file."""
+        return self.where(SYSTEM_FILE)
 
     @cached_property
     def system(self) -> Document | None:
         """The description, None where there is none that can be read."""
         if self.system_bytes is None:
             return None
-        return Document(JsonFile.parse(SYSTEM_FILE, self.system_bytes), "system", CURRENT)
+        return Document(SYSTEM_FILE, self.system_bytes, "system", CURRENT)

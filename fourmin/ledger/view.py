@@ -13,8 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fourmin.base.canonical import JSON, sha256_hex
+from fourmin.base.canonical import sha256_hex
 from fourmin.base.errors import FourminError
+from fourmin.base.values import mapping
 from fourmin.ledger import chain
 from fourmin.ledger.campaign import (
     CAMPAIGN_FILE,
@@ -39,67 +40,75 @@ from fourmin.results.places import LEVELS, Place
 from fourmin.results.plan import Plan
 from fourmin.results.run_result import ABORTED, RunFacts
 from fourmin.results.schema import SchemaError, schema_errors
-from fourmin.ruleset import CURRENT, Benchmark, load_ruleset, versions
+from fourmin.ruleset import CURRENT, Benchmark, find_benchmark, versions
 
 if TYPE_CHECKING:
     from fourmin.ledger.audits import AuditFile
 
 
 @dataclass(frozen=True)
-class Document:
-    """A JSON file with what its schema says of it."""
+class Document(JsonFile):
+    """A JSON file with what its schema says of it; `path` is relative to its campaign or run."""
 
-    file: JsonFile
     schema: str
     ruleset: str
-
-    @property
-    def path(self) -> str:
-        """Where it lies, relative to its campaign or run."""
-        return self.file.path
 
     @cached_property
     def schema_errors(self) -> list[SchemaError]:
         """What the schema refuses; empty where the file is no JSON at all."""
-        if self.file.error is not None:
-            return []
-        return schema_errors(self.ruleset, self.schema, self.file.value)
+        return [] if self.error else schema_errors(self.ruleset, self.schema, self.value)
 
     @cached_property
     def content(self) -> Mapping[str, Any] | None:
         """The object, if it is strict JSON and valid by its schema; otherwise None."""
-        value = self.file.value
+        value = self.value
         return value if isinstance(value, dict) and not self.schema_errors else None
 
 
+class Placed:
+    """What lies at a path, as the caller gave it."""
+
+    path: str
+
+    def where(self, name: str) -> str:
+        """The path of a file below, as findings name it; its own of an empty name."""
+        return posixpath.join(self.path, name) if name else self.path
+
+
 @dataclass(eq=False)
-class RunView:
+class RunView(Placed):
     """One run: its event log, and what stands beside it.
 
     `path` is the run's folder. `campaign` is None for a run that lies alone.
     """
 
     path: str
-    _log: EventLog | None
     number: int | None = None
     events: bytes | None = None
     result: Document | None = None
     campaign: CampaignView | None = None
 
     @property
-    def log_path(self) -> str:
-        return posixpath.join(self.path, EVENTS_FILE)
+    def log_name(self) -> str:
+        """The log's name in the campaign's folder; alone, in the run's own."""
+        return EVENTS_FILE if self.campaign is None else f"run-{self.number}/{EVENTS_FILE}"
+
+    @property
+    def home(self) -> str:
+        """The path of the log, which findings are about that name no other file."""
+        return self.where(self.log_name)
+
+    def where(self, name: str) -> str:
+        """As of its campaign; only a run that lies alone has files of its own."""
+        return super().where(name) if self.campaign is None else self.campaign.where(name)
 
     @cached_property
     def log(self) -> EventLog | None:
-        """The event log, read strictly where it is this project's own."""
-        if self._log is None and self.events is not None:
-            return read_log(self.events, strict=True)
-        return self._log
+        return None if self.events is None else read_log(self.events, strict=True)
 
     @cached_property
     def timeline(self) -> Timeline | None:
-        return None if self.log is None else Timeline.from_log(self.log)
+        return None if self.log is None else Timeline(self.log)
 
     @property
     def restarts(self) -> tuple[Restart, ...]:
@@ -176,7 +185,7 @@ class RunView:
 
 
 @dataclass
-class CampaignView:
+class CampaignView(Placed):
     """A campaign's folder: `path` as findings name it, the files' bytes, and the faults.
 
     `files` are all regular files by path relative to the folder, with None for those that
@@ -230,15 +239,16 @@ class CampaignView:
         said = tuple(faults)
         return cls(path, files, contents.folders, said, folder, tuple(converted), place=place)
 
-    def where(self, name: str) -> str:
-        """The path of a file of this campaign, as findings name it."""
-        return posixpath.join(self.path, name) if name else self.path
+    @property
+    def home(self) -> str:
+        """The path of the plan, which findings are about that name no other file."""
+        return self.where(CAMPAIGN_FILE)
 
     @cached_property
     def ruleset(self) -> str:
         """The plan's ruleset version if this installation has it, otherwise the current one."""
-        plan = self._json(CAMPAIGN_FILE)
-        named = plan.value.get("ruleset") if plan and isinstance(plan.value, dict) else None
+        plan = JsonFile(CAMPAIGN_FILE, self.files.get(CAMPAIGN_FILE) or b"")
+        named = mapping(plan.value).get("ruleset")
         return named if isinstance(named, str) and named in versions() else CURRENT
 
     @cached_property
@@ -353,30 +363,15 @@ class CampaignView:
         result = self.settled(f"{folder}/{RESULT_FILE}")
         return RunView(
             self.where(folder),
-            None,
             number=number,
             events=self.files.get(f"{folder}/{EVENTS_FILE}"),
             result=self._document(result, "result"),
             campaign=self,
         )
 
-    def _json(self, name: str) -> JsonFile | None:
-        data = self.files.get(name)
-        return None if data is None else JsonFile.parse(name, data)
-
     def _document(self, name: str, schema: str) -> Document | None:
-        file = self._json(name)
-        return None if file is None else Document(file, schema, self.ruleset)
-
-
-def find_benchmark(ruleset: JSON, name: JSON) -> Benchmark | None:
-    """A benchmark that this installation has, or None."""
-    if not isinstance(ruleset, str) or not isinstance(name, str) or ruleset not in versions():
-        return None
-    try:
-        return load_ruleset(ruleset).benchmark(name)
-    except FourminError:
-        return None
+        data = self.files.get(name)
+        return None if data is None else Document(name, data, schema, self.ruleset)
 
 
 def _configuration(value: Mapping[str, Any]) -> Configuration | None:

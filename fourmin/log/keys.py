@@ -22,10 +22,6 @@ SUBMISSION_STATUS = "submission_status"
 """MLPerf's availability of the system; here always onprem."""
 SUBMISSION_BENCHMARK = "submission_benchmark"
 """The benchmark's name."""
-SUBMISSION_POC_NAME = "submission_poc_name"
-"""Read in other people's logs only: nobody's name is logged here."""
-SUBMISSION_POC_EMAIL = "submission_poc_email"
-"""Read in other people's logs only."""
 SUBMISSION_KEYS = (
     SUBMISSION_ORG,
     SUBMISSION_PLATFORM,
@@ -66,20 +62,11 @@ EVAL_ACCURACY = "eval_accuracy"
 TRACKED_STATS = "tracked_stats"
 """After each epoch: images/s, mean of the finite losses, steps performed and skipped so far, loss
 scale, the last step's learning rate, median exposed communication (ms)."""
-THROUGHPUT = "throughput"
-"""Read in other people's logs only."""
 WEIGHTS_INITIALIZATION = "weights_initialization"
 """Read in other people's logs only."""
 SEED = "seed"
 """The run's assigned seed."""
 
-# Power measurement.
-POWER_READING = "power_reading"
-"""Read in other people's logs only."""
-POWER_MEASUREMENT_START = "power_measurement_start"
-"""Read in other people's logs only."""
-POWER_MEASUREMENT_STOP = "power_measurement_stop"
-"""Read in other people's logs only."""
 
 # Data and batch.
 TRAIN_SAMPLES = "train_samples"

@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from fourmin.base.canonical import JSON, MAX_DEPTH, MAX_NUMBER_LENGTH
@@ -100,6 +101,7 @@ class Parsed(NamedTuple):
 
 
 FIELDS = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
+_fields_of = itemgetter(*FIELDS)
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _MLL_HEAD = re.compile(r"([0-9]+(?:\.[0-9]*)?)[ \t]+([A-Za-z0-9_]+)[ \t]?:[ \t]*")
 _MLP_HEAD = re.compile(
@@ -345,12 +347,7 @@ def plain_record(fields: Any, text: str, end: int, line: int) -> Record | None:
     if type(fields) is not dict or len(fields) != 6:
         return None
     try:
-        time_ms = fields["time_ms"]
-        event_type = fields["event_type"]
-        value = fields["value"]
-        metadata = fields["metadata"]
-        key = fields["key"]
-        namespace = fields["namespace"]
+        namespace, time_ms, event_type, key, value, metadata = _fields_of(fields)
     except KeyError:
         return None
     if (

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fourmin.log import keys
+from fourmin.log.intervals import difference
 from fourmin.log.records import Record
 
 _TRAINING = frozenset(
@@ -75,7 +76,7 @@ def restarts_in(records: Sequence[Record]) -> tuple[Restart, ...]:
                     boot=boot if isinstance(boot, str) else None,
                     time_ms=record.time_ms,
                     line=record.line,
-                    lost_ms=_difference(record.time_ms, since),
+                    lost_ms=difference(record.time_ms, since),
                 )
             )
     return tuple(found)
@@ -114,7 +115,3 @@ def _epoch(record: Record) -> int:
 def _count(value: object) -> int | None:
     """`value` if it is an integer from 0, otherwise None."""
     return value if type(value) is int and value >= 0 else None
-
-
-def _difference(later: float | None, earlier: float | None) -> float | None:
-    return None if later is None or earlier is None else later - earlier

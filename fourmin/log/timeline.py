@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from fourmin.base.canonical import JSON
 from fourmin.base.values import number
 from fourmin.log import keys
 from fourmin.log.clocks import ClockSample, clock_samples, longest_ms
-from fourmin.log.intervals import Interval, OpenInterval, Pairing, epoch_of, time_of
+from fourmin.log.intervals import Interval, Pairing, epoch_of, time_of
 from fourmin.log.reader import EventLog
 from fourmin.log.records import MLL, MLLOG, MLP, Record
 from fourmin.log.restarts import Restart, counted, restarts_in
@@ -46,9 +46,8 @@ class BackwardStep:
     by_ms: float
 
 
-@dataclass(frozen=True)
 class Timeline:
-    """Typed access to an event log. Build it with `Timeline.from_log`.
+    """Typed access to any event log, however broken; it never raises.
 
     Epochs that a restart trained again are left out everywhere but in `log`, `backward_steps` and
     `clock_samples`.
@@ -57,52 +56,48 @@ class Timeline:
     key occurs more often than it should, every occurrence stays in `all(key)` and `count(key)`.
     """
 
-    log: EventLog
-    evaluations: tuple[Evaluation, ...]
-    eval_intervals: tuple[Interval, ...]
-    epoch_intervals: tuple[Interval, ...]
-    block_intervals: tuple[Interval, ...]
-    hyperparameters: dict[str, JSON]
-    """Each hyperparameter that was logged, with its first value."""
-    conflicts: dict[str, tuple[JSON, ...]]
-    """Hyperparameters that were logged with several values: the distinct ones, in file order."""
-    backward_steps: tuple[BackwardStep, ...]
-    restarts: tuple[Restart, ...]
-    """Where this project's run went on after it was cut off."""
-    _by_key: dict[str, list[Record]] = field(repr=False)
-
-    @classmethod
-    def from_log(cls, log: EventLog) -> Timeline:
-        """The timeline of any log, however broken; never raises."""
-        by_key: dict[str, list[Record]] = {}
-        evals = Pairing(keys.EVAL_START, keys.EVAL_STOP)
-        epochs = Pairing(keys.EPOCH_START, keys.EPOCH_STOP)
-        blocks = Pairing(keys.BLOCK_START, keys.BLOCK_STOP)
-        pairings = {key: kind for kind in (evals, epochs, blocks) for key in kind.keys}
-        accuracies: list[tuple[Record, OpenInterval | None]] = []
+    def __init__(self, log: EventLog) -> None:
+        self.log = log
+        self._by_key: dict[str, list[Record]] = {}
+        evals, epochs, blocks = map(Pairing, (keys.EVAL_START, keys.EPOCH_START, keys.BLOCK_START))
+        pairings = {
+            keys.EVAL_START: evals,
+            keys.EVAL_STOP: evals,
+            keys.EPOCH_START: epochs,
+            keys.EPOCH_STOP: epochs,
+            keys.BLOCK_START: blocks,
+            keys.BLOCK_STOP: blocks,
+        }
+        accuracies: list[tuple[Record, Interval | None]] = []
         aliases = {MLP: keys.V05_ALIASES, MLL: keys.V06_ALIASES}
         for record in counted(log.records):
             name = record.key
             if record.dialect != MLLOG:
                 name = aliases[record.dialect].get(name, name)
-            by_key.setdefault(name, []).append(record)
+            self._by_key.setdefault(name, []).append(record)
             if name in pairings:
                 pairings[name].add(name, record)
             elif name == keys.EVAL_ACCURACY:
                 accuracies.append((record, evals.around(record)))
-        hyperparameters, conflicts = _hyperparameters(by_key)
-        return cls(
-            log=log,
-            evaluations=tuple(_evaluation(*accuracy) for accuracy in accuracies),
-            eval_intervals=evals.intervals(),
-            epoch_intervals=epochs.intervals(),
-            block_intervals=blocks.intervals(),
-            hyperparameters=hyperparameters,
-            conflicts=conflicts,
-            backward_steps=tuple(_backward_steps(log.records)),
-            restarts=restarts_in(log.records),
-            _by_key=by_key,
-        )
+        self.evaluations = tuple(_evaluation(*accuracy) for accuracy in accuracies)
+        self.eval_intervals = tuple(evals.intervals)
+        self.epoch_intervals = tuple(epochs.intervals)
+        self.block_intervals = tuple(blocks.intervals)
+
+    @cached_property
+    def hyperparameters(self) -> dict[str, JSON]:
+        """Each hyperparameter that was logged, with its first value."""
+        return {key: self.value(key) for key in keys.HYPERPARAMETERS if key in self._by_key}
+
+    @cached_property
+    def backward_steps(self) -> tuple[BackwardStep, ...]:
+        """The records that stand before the one above them, by their times."""
+        return tuple(_backward_steps(self.log.records))
+
+    @cached_property
+    def restarts(self) -> tuple[Restart, ...]:
+        """Where this project's run went on after it was cut off."""
+        return restarts_in(self.log.records)
 
     def all(self, key: str) -> tuple[Record, ...]:
         """Every record of a key, in file order."""
@@ -180,16 +175,6 @@ class Timeline:
                 return keys.SUCCESS if succeeded else keys.ABORTED
         return status if isinstance(status, str) else None
 
-    @property
-    def global_batch_size(self) -> JSON:
-        """As logged first."""
-        return self.value(keys.GLOBAL_BATCH_SIZE)
-
-    @property
-    def seeds(self) -> tuple[JSON, ...]:
-        """The distinct seeds, in file order."""
-        return self.values(keys.SEED)
-
     @cached_property
     def clock_samples(self) -> tuple[ClockSample, ...]:
         """Every record that carries both clocks."""
@@ -203,7 +188,7 @@ class Timeline:
         return None
 
 
-def _evaluation(record: Record, interval: OpenInterval | None) -> Evaluation:
+def _evaluation(record: Record, interval: Interval | None) -> Evaluation:
     value = record.value
     if isinstance(value, dict) and "value" in value:  # v0.5: {"epoch": .., "value": ..}
         value = value["value"]
@@ -235,20 +220,6 @@ def _distinct(values: Iterable[JSON]) -> tuple[JSON, ...]:
         )
         found.setdefault(spelling, value)
     return tuple(found.values())
-
-
-def _hyperparameters(
-    by_key: dict[str, list[Record]],
-) -> tuple[dict[str, JSON], dict[str, tuple[JSON, ...]]]:
-    values: dict[str, JSON] = {}
-    conflicts: dict[str, tuple[JSON, ...]] = {}
-    for key in keys.HYPERPARAMETERS:
-        if key in by_key:
-            distinct = _distinct(record.value for record in by_key[key])
-            values[key] = distinct[0]
-            if len(distinct) > 1:
-                conflicts[key] = distinct
-    return values, conflicts
 
 
 def _backward_steps(records: Iterable[Record]) -> Iterator[BackwardStep]:

@@ -21,6 +21,8 @@ from fourmin.base.files import sync_folder
 from fourmin.base.mishaps import told
 from fourmin.log.keys import (
     FILE,
+    FOURMIN_KEYS,
+    FOURMIN_NAMESPACE,
     INTERVAL_END,
     INTERVAL_START,
     LINENO,
@@ -86,23 +88,17 @@ class EventLogWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def point(
-        self, key: str, value: object = None, /, *, namespace: str = "", **metadata: object
-    ) -> str:
+    def point(self, key: str, value: object = None, /, **metadata: object) -> str:
         """Logs an event of type POINT_IN_TIME; returns its JSON text."""
-        return self._record(POINT_IN_TIME, key, value, namespace, metadata)
+        return self._record(POINT_IN_TIME, key, value, metadata)
 
-    def start(
-        self, key: str, value: object = None, /, *, namespace: str = "", **metadata: object
-    ) -> str:
+    def start(self, key: str, value: object = None, /, **metadata: object) -> str:
         """Logs an event of type INTERVAL_START; returns its JSON text."""
-        return self._record(INTERVAL_START, key, value, namespace, metadata)
+        return self._record(INTERVAL_START, key, value, metadata)
 
-    def end(
-        self, key: str, value: object = None, /, *, namespace: str = "", **metadata: object
-    ) -> str:
+    def end(self, key: str, value: object = None, /, **metadata: object) -> str:
         """Logs an event of type INTERVAL_END; returns its JSON text."""
-        return self._record(INTERVAL_END, key, value, namespace, metadata)
+        return self._record(INTERVAL_END, key, value, metadata)
 
     def sync(self) -> None:
         """Returns once everything logged is on the disk."""
@@ -117,26 +113,19 @@ class EventLogWriter:
             finally:
                 os.close(descriptor)
 
-    def _record(
-        self,
-        event_type: str,
-        key: str,
-        value: object,
-        namespace: str,
-        metadata: dict[str, object],
-    ) -> str:
+    def _record(self, event_type: str, key: str, value: object, metadata: dict[str, object]) -> str:
         if not _KEY.fullmatch(key):
             raise ValueError(f"{key!r} is no key: letters, digits and underscores")
         reserved = {FILE, LINENO, MONOTONIC_MS} & metadata.keys()
         if reserved:
             raise ValueError(f"the writer sets {', '.join(sorted(reserved))} itself")
-        for part in (namespace, value, *metadata.values()):
+        for part in (value, *metadata.values()):
             _check(part, MAX_VALUE_DEPTH)
         caller = sys._getframe(2)  # whoever called point, start or end
         wall, monotonic = self._read_clocks()
         text = json.dumps(
             {
-                "namespace": namespace,
+                "namespace": FOURMIN_NAMESPACE if key in FOURMIN_KEYS else "",
                 "time_ms": wall // 1_000_000,
                 "event_type": event_type,
                 "key": key,
@@ -174,9 +163,7 @@ class EventLogWriter:
 class SilentLog:
     """Takes what an `EventLogWriter` takes and writes nothing: the log of every rank but 0."""
 
-    def point(
-        self, key: str, value: object = None, /, *, namespace: str = "", **metadata: object
-    ) -> None:
+    def point(self, key: str, value: object = None, /, **metadata: object) -> None:
         """Nothing, as `start` and `end`."""
 
     start = end = point

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.canonical import StrictJSONError, loads_strict
-from fourmin.results.folder import MAX_JSON_BYTES, read_bytes
+from fourmin.results.folder import MAX_JSON_BYTES, JsonFile, read_bytes
 
 KIND = "fourmin-estimate"
 """What an estimate's JSON says it is, under `kind`."""
@@ -23,7 +22,4 @@ def holds_estimate(path: Path) -> bool:
     data = read_bytes(path, MAX_JSON_BYTES)
     if isinstance(data, str) or KIND.encode() not in data:
         return False
-    try:
-        return is_estimate(loads_strict(data))
-    except StrictJSONError:
-        return False
+    return is_estimate(JsonFile(path.name, data).value)

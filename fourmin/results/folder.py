@@ -11,9 +11,10 @@ import os
 import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from fourmin.base.canonical import JSON, StrictJSONError, loads_strict, sha256_hex
+from fourmin.base.canonical import JSON, StrictJSONError, loads_strict
 from fourmin.base.mishaps import raise_if_ours
 from fourmin.results.names import unsafe_name
 
@@ -149,21 +150,22 @@ def with_unix_line_ends(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class JsonFile:
-    """A JSON file: its bytes and their SHA-256, and its value or why it has none."""
+    """A JSON file: its bytes, and by their strict reading its value or why it has none."""
 
     path: str
     data: bytes
-    value: JSON
-    error: StrictJSONError | None
 
-    @classmethod
-    def parse(cls, path: str, data: bytes) -> JsonFile:
-        """The strict reading of `data`; `error` says what is wrong with it."""
+    @cached_property
+    def _read(self) -> tuple[JSON, StrictJSONError | None]:
         try:
-            return cls(path, data, loads_strict(data, max_bytes=MAX_JSON_BYTES), None)
+            return loads_strict(self.data, max_bytes=MAX_JSON_BYTES), None
         except StrictJSONError as error:
-            return cls(path, data, None, error)
+            return None, error
 
     @property
-    def sha256(self) -> str:
-        return sha256_hex(self.data)
+    def value(self) -> JSON:
+        return self._read[0]
+
+    @property
+    def error(self) -> StrictJSONError | None:
+        return self._read[1]

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from fourmin.base.canonical import StrictJSONError, loads_strict
 from fourmin.base.values import mapping
-from fourmin.results.folder import MAX_JSON_BYTES, read_bytes
+from fourmin.results.folder import MAX_JSON_BYTES, JsonFile, read_bytes
 
 SUBMISSIONS = "submissions"
 AUDITS = "audits"
@@ -156,10 +155,7 @@ def _describes(system: str) -> bool:
 def _said(campaign: str) -> Mapping[str, Any]:
     """What a campaign.json says, if it is JSON at all."""
     data = read_bytes(Path(campaign, "campaign.json"), MAX_JSON_BYTES)
-    try:
-        return {} if isinstance(data, str) else mapping(loads_strict(data))
-    except StrictJSONError:
-        return {}
+    return {} if isinstance(data, str) else mapping(JsonFile("campaign.json", data).value)
 
 
 def _outermost(paths: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from fourmin.base.values import listed, mapping
 from fourmin.recipe.configuration import Configuration
 
 
@@ -35,7 +36,7 @@ class Plan:
     nonce: str
     """128 random bits in hex: no two plans have one digest."""
     chip: str
-    """Model of the chips that train: the accelerators, or on the CPU the processors."""
+    """Model of the chips that train: accelerators, or on the CPU the processors in sockets."""
     chips: int
     """Their number, over all nodes."""
     system_digest: str
@@ -93,3 +94,24 @@ class Plan:
         for name in ("earlier_campaigns", "practice_campaigns"):
             said[name] = [EarlierCampaign(**one) for one in content[name]]
         return cls(**said)
+
+
+def chips_of(
+    configuration: Mapping[str, Any], hardware: Mapping[str, Any]
+) -> tuple[str, int | None]:
+    """Model and number, over all nodes, by a configuration and the hardware of one node.
+
+    Where a machine has several models, all are named. A value that is missing, or none that a
+    capture gives, makes the model empty or the number None.
+    """
+    if configuration.get("device") == "cuda":
+        kinds = listed(hardware.get("accelerators"))
+        model = ", ".join(sorted({str(mapping(kind).get("model")) for kind in kinds}))
+        of_a_node = configuration.get("procs_per_node")
+    else:
+        processor = mapping(hardware.get("processor"))
+        model, of_a_node = str(processor.get("model") or ""), processor.get("sockets")
+    nodes = configuration.get("nodes")
+    if not isinstance(nodes, int) or not isinstance(of_a_node, int):
+        return model, None
+    return model, nodes * of_a_node

@@ -19,16 +19,16 @@ SURE_OF_SPREAD = 0.9
 """The runs that are asked for are enough for a spread that is above the true one so often."""
 
 
-def smallest_detectable(values: Sequence[float], level: float = 0.05) -> float | None:
+def smallest_detectable(values: Sequence[float]) -> float | None:
     """The share by which another result of as many values with this spread must differ from
-    this one for a two-sided test at `level` to say so nine times in ten; None below two values.
+    this one for a two-sided test at 5% to say so nine times in ten; None below two values.
 
     All values must be greater than 0.
     """
     if len(values) < 2:
         return None
     deviation = sample_deviation([math.log(value) for value in values])
-    return share_found(deviation * math.sqrt(2 / len(values)), 2 * len(values) - 2, level)
+    return share_found(deviation * math.sqrt(2 / len(values)), 2 * len(values) - 2, 0.05)
 
 
 def share_found(error: float, degrees: float, level: float) -> float:

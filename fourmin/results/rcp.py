@@ -150,11 +150,15 @@ class Convergence:
     below: bool = False
 
     @property
-    def too_few(self) -> bool:
-        """Whether the epochs are fewer than the reference accepts."""
-        if self.epochs is None or self.reference is None:
-            return False
-        return self.epochs < self.reference.minimum
+    def too_few(self) -> str:
+        """That the epochs are fewer than the reference accepts; empty where they are not."""
+        least = self.reference
+        if self.epochs is None or least is None or self.epochs >= least.minimum:
+            return ""
+        return (
+            f"{self.epochs:.2f} epochs on average; the least that is accepted at batch "
+            f"{least.global_batch_size} is {least.minimum:.2f}"
+        )
 
     @property
     def factor(self) -> float | None:

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
-from fourmin.base.values import mapping, number
+from fourmin.base.values import mapping
 from fourmin.log import keys
+from fourmin.log.intervals import difference
 from fourmin.log.reader import read_log
 from fourmin.log.timeline import Timeline
 
@@ -85,7 +86,7 @@ class RunFacts:
     @classmethod
     def read(cls, events: Path) -> RunFacts:
         """Those of one of this project's logs."""
-        return cls.of(Timeline.from_log(read_log(events)))
+        return cls.of(Timeline(read_log(events)))
 
     @classmethod
     def of(cls, timeline: Timeline) -> RunFacts:
@@ -174,9 +175,8 @@ def _logged(timeline: Timeline, own: bool) -> dict[str, Any]:
 
 def minutes_between(start_ms: float | None, stop_ms: float | None) -> float | None:
     """None without both."""
-    if start_ms is None or stop_ms is None:
-        return None
-    return (stop_ms - start_ms) / _MILLISECONDS_PER_MINUTE
+    spent = difference(stop_ms, start_ms)
+    return None if spent is None else spent / _MILLISECONDS_PER_MINUTE
 
 
 def _status(timeline: Timeline) -> str:
@@ -188,13 +188,8 @@ def _status(timeline: Timeline) -> str:
 def _throughput(timeline: Timeline) -> float | None:
     """Images trained on in whole epochs, over the time spent in them (images/s)."""
     images, milliseconds = 0.0, 0.0
-    counts = {
-        record.line: number(record.metadata.get(keys.SAMPLES_COUNT))
-        for record in timeline.all(keys.EPOCH_STOP)
-    }
     for interval in timeline.epoch_intervals:
-        count = None if interval.stop_line is None else counts.get(interval.stop_line)
-        if count is not None and interval.duration_ms is not None:
-            images += count
+        if interval.samples is not None and interval.duration_ms is not None:
+            images += interval.samples
             milliseconds += interval.duration_ms
     return images / milliseconds * 1000 if milliseconds > 0 else None

@@ -102,16 +102,15 @@ def quantile(distribution: Callable[[float], float], probability: float) -> floa
     return (low + high) / 2
 
 
-def log_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
-    """The t interval of the mean of log `values`, exponentiated; None for fewer than two.
+def log_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95% t interval of the mean of log `values`, exponentiated; None for fewer than two.
 
     All values must be greater than 0.
     """
     if len(values) < 2:
         return None
     logs = [math.log(value) for value in values]
-    quantile = student_t_quantile(0.5 + confidence / 2, len(logs) - 1)
-    half = quantile * sample_deviation(logs) / math.sqrt(len(logs))
+    half = student_t_quantile(0.975, len(logs) - 1) * sample_deviation(logs) / math.sqrt(len(logs))
     return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
 
 
@@ -123,10 +122,8 @@ def says_something(interval: tuple[float, float], values: int) -> bool:
     return values > 2 and interval[1] <= 10 * interval[0]
 
 
-def log_prediction_interval(
-    values: Sequence[float], confidence: float = 0.95
-) -> tuple[float, float] | None:
-    """Where one more of such values lies, from the t distribution of their logs.
+def log_prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Where one more of such values lies with 95%, from the t distribution of their logs.
 
     None for fewer than two, and where they have no spread to tell from. All values must be
     greater than 0.
@@ -135,8 +132,7 @@ def log_prediction_interval(
     deviation = sample_deviation(logs)
     if deviation == 0:
         return None
-    quantile = student_t_quantile(0.5 + confidence / 2, len(logs) - 1)
-    half = quantile * deviation * math.sqrt(1 + 1 / len(logs))
+    half = student_t_quantile(0.975, len(logs) - 1) * deviation * math.sqrt(1 + 1 / len(logs))
     return math.exp(mean(logs) - half), math.exp(mean(logs) + half)
 
 

@@ -76,7 +76,7 @@ def earlier_campaign_changed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
                 yield Problem(message, path=other.where("ledger.jsonl"))
             else:
                 message = f"it names a line that the ledger of {other.path} does not have"
-                yield Problem(message, path=campaign.where("campaign.json"), severity=WARNING)
+                yield Problem(message, path=campaign.home, severity=WARNING)
 
 
 @rule("LED009", "earlier-campaign-missing", NOTE, TREE)
@@ -98,11 +98,8 @@ def earlier_campaign_missing(campaigns: Sequence[CampaignView]) -> Iterator[Prob
         named = () if campaign.plan is None else campaign.plan.earlier_campaigns
         shown = 1 + sum(earlier.campaign in known for earlier in named)
         if shown <= len(named):
-            yield Problem(
-                f"{shown} of {len(named) + 1} campaigns of this benchmark that were known where "
-                "it was made are shown here",
-                path=campaign.where("campaign.json"),
-            )
+            of = f"{len(named) + 1} campaigns of this benchmark that were known where it was made"
+            yield Problem(f"{shown} of {of} are shown here", path=campaign.home)
 
 
 @rule("LED010", "earlier-campaign-unnamed", WARNING, TREE)
@@ -136,18 +133,12 @@ def earlier_campaign_unnamed(campaigns: Sequence[CampaignView]) -> Iterator[Prob
             for other, theirs in group:
                 if other.digest in named or other is campaign:
                     continue
+                what = f"it does not name {other.path}, which"
                 if _landed_before(other, campaign):
-                    why = "which was on the base branch when this plan came there"
-                    yield Problem(
-                        f"it does not name {other.path}, {why}",
-                        path=campaign.where("campaign.json"),
-                        severity=ERROR,
-                    )
+                    what += " was on the base branch when this plan came there"
+                    yield Problem(what, path=campaign.home, severity=ERROR)
                 elif theirs.created_ms < plan.created_ms:
-                    yield Problem(
-                        f"it does not name {other.path}, which is older",
-                        path=campaign.where("campaign.json"),
-                    )
+                    yield Problem(f"{what} is older", path=campaign.home)
 
 
 def _landed_before(earlier: CampaignView, later: CampaignView) -> bool:
@@ -186,15 +177,15 @@ def run_in_two_campaigns(campaigns: Sequence[CampaignView]) -> Iterator[Problem]
                 other, twin = seen.setdefault(f"{what} {value}", (campaign, run))
                 # In practice a seed may be chosen, and with it the whole run.
                 if other is not campaign and not (run.practice and twin.practice):
-                    found = shared.setdefault((run.log_path, twin.log_path), [])
+                    found = shared.setdefault((run.home, twin.home), [])
                     found += [(campaign, run, what), (other, twin, what)]
     for (one, two), found in shared.items():
         (campaign, _, _), (other, _, _) = found[:2]
         strangers = campaign.submitter != other.submitter
         for _, run, what in found:
-            beside = two if run.log_path == one else one
+            beside = two if run.home == one else one
             message = f"the same {what} as {os.path.dirname(beside)}"
-            yield Problem(message, path=run.log_path, severity=WARNING if strangers else "")
+            yield Problem(message, path=run.home, severity=WARNING if strangers else "")
         if strangers:
             message = f"{os.path.dirname(one)} and {os.path.dirname(two)} are one run"
             yield Problem(f"{message}, of two submitters", path=_around(one, two))
@@ -236,4 +227,4 @@ def dataset_of_the_others(campaigns: Sequence[CampaignView]) -> Iterator[Problem
             other = next((one for value, one in known.items() if value != plan.dataset[name]), None)
             if other is not None:
                 message = f"{name} is not that of {other.path}"
-                yield Problem(message, path=campaign.where("campaign.json"))
+                yield Problem(message, path=campaign.home)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fourmin.ledger.audits import AUDITORS_FILE, auditors_in
+from fourmin.ledger.challenge import audit_name
 from fourmin.ledger.git import Repository
 from fourmin.ledger.landings import BEACON_FILE
 from fourmin.ledger.view import CampaignView
 from fourmin.results.names import is_dropping
-from fourmin.results.places import AUDITS, SUBMISSIONS
+from fourmin.results.places import AUDITS, SIGNERS_FILE, SUBMISSIONS
 from fourmin.rules.rule import CHANGE, ERROR, NOTE, Problem, rule
 
 _FOLDERS = (SUBMISSIONS, AUDITS)
-_MAY_CHANGE = ("ledger.jsonl", "system.json", "allowed_signers")
+_MAY_CHANGE = ("ledger.jsonl", "system.json", SIGNERS_FILE)
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,8 @@ def ledger_only_grows(change: ChangeView) -> Iterator[Problem]:
         before = change.repository.read(f"{path}/ledger.jsonl")
         now = campaign.files.get("ledger.jsonl") or b""
         if before is not None and not now.startswith(before):
-            yield Problem(
-                "it does not begin as in the base commit", path=campaign.where("ledger.jsonl")
-            )
+            path = campaign.where("ledger.jsonl")
+            yield Problem("it does not begin as in the base commit", path=path)
 
 
 @rule("LED013", "self-registered", NOTE, CHANGE)
@@ -70,7 +72,7 @@ def self_registered(change: ChangeView) -> Iterator[Problem]:
         alone = campaign.history.self_registered
         counts = campaign.plan is not None and not campaign.plan.practice
         if alone and counts and change.repository.read(f"{path}/campaign.json") is None:
-            yield Problem("registered by itself alone", path=campaign.where("campaign.json"))
+            yield Problem("registered by itself alone", path=campaign.home)
 
 
 @rule("SUB006", "own-folder-only", ERROR, CHANGE)
@@ -160,3 +162,60 @@ def push_goes_on(change: ChangeView) -> Iterator[Problem]:
     """
     if change.repository.pushed and change.repository.rewritten:
         yield Problem(f"the push does not go on from {change.repository.branch}", path=".git")
+
+
+@rule("SUB027", "signers-alone", ERROR, CHANGE)
+def signers_alone(change: ChangeView) -> Iterator[Problem]:
+    """A change of a submitter's keys, in any of its commits, does nothing else.
+
+    What it checks
+        The paths that differ from the base commit, and the commits since then one by one: where
+        an allowed_signers is among them, the change is of this file alone.
+    Why it is bad
+        Whoever merges it says that these keys are the submitter's. Within another change nobody
+        sees that.
+    Example
+        A campaign, and the key that signs it.
+    How to put it right
+        Propose the keys for themselves, and the rest once they are merged.
+    """
+    changed = {one.path: posixpath.basename(one.path) for one in change.repository.changes}
+    paths = {path: name for path, name in changed.items() if not is_dropping(name)}
+    if [*paths.values()] == [SIGNERS_FILE]:
+        return
+    for path, name in paths.items():
+        if name == SIGNERS_FILE:
+            yield Problem("changed together with something else", path=path)
+    for commit in change.repository.commits_touching(f"**/{SIGNERS_FILE}"):
+        yield Problem(
+            f"keys changed by the commit {commit[:12]}, among other things", path=SUBMISSIONS
+        )
+
+
+@rule("SUB029", "challenge-lands-first", ERROR, CHANGE)
+def challenge_lands_first(change: ChangeView) -> Iterator[Problem]:
+    """A change brings a statement only after its challenge, and only of a known auditor.
+
+    What it checks
+        Files of auditors that the base commit does not have: `rules/auditors` has a key of the
+        auditor there, and the challenge of a statement is there too.
+    Why it is bad
+        A challenge that comes with its answer may have been chosen by it.
+    Example
+        One change with both files.
+    How to put it right
+        Have the challenge merged, then the proof made, then the statement merged.
+    """
+    known = auditors_in(change.repository.read(f"rules/{AUDITORS_FILE}") or b"")
+    for one in change.repository.changes:
+        folder, _, name = one.path.partition("/")
+        auditor, _, base = name.partition("/")
+        if folder != AUDITS or not base or one.status != "A" or is_dropping(base):
+            continue
+        if auditor not in known:
+            yield Problem(
+                f"the base commit has no key of {auditor} in rules/auditors", path=one.path
+            )
+        asked = audit_name(auditor, base.partition(".")[0], statement=False)
+        if name != asked and change.repository.read(f"{AUDITS}/{asked}") is None:
+            yield Problem("the base commit does not have its challenge", path=one.path)

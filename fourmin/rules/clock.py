@@ -365,11 +365,10 @@ def future_time(campaign: CampaignView) -> Iterator[Problem]:
         clock is right.
     """
     latest = time.time_ns() // 1_000_000 + APART_MS
-    told: list[tuple[str, Entry | Record]] = [
-        (campaign.where("ledger.jsonl"), entry) for entry in campaign.entries
-    ]
+    told: list[tuple[str, Entry | Record]]
+    told = [("ledger.jsonl", entry) for entry in campaign.entries]
     for run in campaign.runs:
-        told += [(run.log_path, record) for record in (run.log.records if run.log else ())]
+        told += [(run.log_name, record) for record in (run.log.records if run.log else ())]
     for path, one in told:
         if one.time_ms is not None and one.time_ms > latest:
             hours = (one.time_ms - latest + APART_MS) / 3_600_000

@@ -27,10 +27,8 @@ def no_result(campaign: CampaignView, summary: Document) -> Iterator[Problem]:
     told = summary.content
     if told is not None and told["minutes"] is None:
         failed = sum(run["status"] != "converged" for run in told["runs"])
-        yield Problem(
-            f"no benchmark result: {failed} of {len(told['runs'])} runs did not converge",
-            path=campaign.where(summary.path),
-        )
+        what = f"no benchmark result: {failed} of {len(told['runs'])} runs did not converge"
+        yield Problem(what, path=summary.path)
 
 
 @rule("CNV002", "faster-than-reference", ERROR, CAMPAIGN)
@@ -56,23 +54,16 @@ def faster_than_reference(campaign: CampaignView, plan: Plan, close: Entry) -> I
     if plan.practice or plan.division != "closed":
         return
     found = _convergence(campaign, plan)
-    path, reference = campaign.where("summary.json"), found.reference
+    path = "summary.json"
     if found.epochs is None:
         return  # no-result tells
-    if reference is None:
-        yield unchecked(f"{plan.benchmark} has no reference point", path=path)
+    if found.reference is None:
+        yield unchecked(f"{plan.benchmark} has no reference point", path)
     elif found.too_few and found.below:
-        yield unchecked(
-            f"{found.epochs:.2f} epochs, and no reference point up to batch "
-            f"{plan.configuration['global_batch_size']}",
-            path=path,
-        )
+        up_to = f"no reference point up to batch {plan.configuration['global_batch_size']}"
+        yield unchecked(f"{found.epochs:.2f} epochs, and {up_to}", path)
     elif found.too_few:
-        yield Problem(
-            f"{found.epochs:.2f} epochs on average; the least that is accepted at batch "
-            f"{reference.global_batch_size} is {reference.minimum:.2f}",
-            path=path,
-        )
+        yield Problem(found.too_few, path=path)
 
 
 def _convergence(campaign: CampaignView, plan: Plan) -> Convergence:
@@ -96,9 +87,7 @@ def scaled_by_reference(campaign: CampaignView, plan: Plan, close: Entry) -> Ite
     """
     factor = _convergence(campaign, plan).factor
     if factor is not None and factor > 1:
-        yield Problem(
-            f"the score is multiplied by {factor:.4f}", path=campaign.where("summary.json")
-        )
+        yield Problem(f"the score is multiplied by {factor:.4f}", path="summary.json")
 
 
 @rule("CNV004", "no-reference-point", NOTE, CAMPAIGN)
@@ -143,7 +132,6 @@ def wide_spread(campaign: CampaignView, plan: Plan, close: Entry) -> Iterator[Pr
     # A clock that goes back is told of by other rules, and has no logarithm.
     found = spread(plan, [value for value in minutes if value is not None and value > 0])
     if found is not None and found[0] > found[1]:
-        yield Problem(
-            f"the runs' times spread by {found[0]:.0%}, where seeds explain {found[1]:.0%} at most",
-            path=campaign.where("summary.json"),
-        )
+        own, most = found
+        what = f"the runs' times spread by {own:.0%}, where seeds explain {most:.0%} at most"
+        yield Problem(what, path="summary.json")

@@ -87,15 +87,13 @@ def same_dataset(run: RunView, timeline: Timeline, described: Record) -> Iterato
     """
     dataset = mapping(described.value)
     if run.plan is not None and not same(dataset, run.plan.dataset):
-        what = "the dataset is not the one in campaign.json"
-        yield Problem(what, described.line)
+        yield Problem("the dataset is not the one in campaign.json", described.line)
     for key in (keys.TRAIN_SAMPLES, keys.EVAL_SAMPLES):
         record = timeline.first(key)
-        if record is not None and not same(record.value, dataset.get(key)):
-            yield Problem(
-                f"{key} is {short(record.value)}, the dataset has {short(dataset.get(key))}",
-                record.line,
-            )
+        has = dataset.get(key)
+        if record is not None and not same(record.value, has):
+            what = f"{key} is {short(record.value)}, the dataset has {short(has)}"
+            yield Problem(what, record.line)
 
 
 @rule("DAT004", "epoch-samples", ERROR, RUN)
@@ -126,12 +124,9 @@ def epoch_samples(
         expected = taken * batch
         if left is not None:
             left -= taken
-        if not same(record.metadata.get(keys.SAMPLES_COUNT), expected):
-            yield Problem(
-                f"an epoch of {short(record.metadata.get(keys.SAMPLES_COUNT))} images, not "
-                f"{expected}",
-                record.line,
-            )
+        told = record.metadata.get(keys.SAMPLES_COUNT)
+        if not same(told, expected):
+            yield Problem(f"an epoch of {short(told)} images, not {expected}", record.line)
 
 
 @rule("DAT005", "order-samples", ERROR, RUN)

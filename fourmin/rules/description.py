@@ -10,7 +10,6 @@ from fourmin.base.values import mapping, number
 from fourmin.ledger.submission import SubmissionView
 from fourmin.ledger.view import CampaignView
 from fourmin.results.description import is_placeholder, untold
-from fourmin.results.places import SYSTEM_FILE
 from fourmin.rules.compare import short
 from fourmin.rules.rule import ERROR, SUBMISSION, Problem, rule
 
@@ -34,21 +33,20 @@ def system_description(submission: SubmissionView) -> Iterator[Problem]:
     How to put it right
         Let `fourmin submit` write system.json and fill in what it asks for.
     """
-    path = submission.where(SYSTEM_FILE)
     document = submission.system
     if document is None:
         if submission.unreadable:
-            yield Problem(f"the system description is {submission.unreadable}", path=path)
+            yield Problem(f"the system description is {submission.unreadable}")
         elif any(campaign.runs for campaign in submission.campaigns.values()):
-            yield Problem("there are results, but no description of their system", path=path)
+            yield Problem("there are results, but no description of their system")
         return
-    if document.file.error is not None:
-        yield Problem(document.file.error.message, document.file.error.line, path=path)
+    if document.error is not None:
+        yield Problem(document.error.message, document.error.line)
     for wrong in document.schema_errors:
-        yield Problem(str(wrong), path=path)
+        yield Problem(str(wrong))
     told = document.content or {}
     for name in untold(told) if told else ():
-        yield Problem(f"{name} is not told yet: {short(told.get(name))}", path=path)
+        yield Problem(f"{name} is not told yet: {short(told.get(name))}")
 
 
 @rule("SUB002", "described-system", ERROR, SUBMISSION)
@@ -73,27 +71,23 @@ def described_system(submission: SubmissionView) -> Iterator[Problem]:
     described = None if document is None else document.content
     if described is None:
         return
-    path = submission.where(SYSTEM_FILE)
     folders = zip(("submitter", "system_name"), submission.place, strict=False)
     for name, folder in folders:
         if folder is not None and described[name] != folder:
-            yield Problem(f"{name} is {short(described[name])}, in the folder {folder}", path=path)
+            yield Problem(f"{name} is {short(described[name])}, in the folder {folder}")
     found = 0.0
-    for campaign in submission.campaigns.values():
+    for below, campaign in submission.campaigns.items():
         for what, here, agrees in _compared(campaign, described):
             if not agrees:
-                said = short(described[what])
-                yield Problem(
-                    f"{what} is {short(here)}, the description says {said}",
-                    path=campaign.where("campaign.json"),
-                )
+                said = f"{what} is {short(here)}, the description says {short(described[what])}"
+                yield Problem(said, path=f"{below}/campaign.json")
         captured = [number(run.facts.hardware.get("memory_gib")) or 0 for run in campaign.runs]
         found = max([found, *captured])
     capacity = _CAPACITY.match(str(described["host_memory_capacity"]))
     told = float(capacity[1]) * _BYTES[capacity[2].upper()] / 2**30 if capacity else 0.0
     if told < _ROUNDED * found:
         said = short(described["host_memory_capacity"])
-        yield Problem(f"host_memory_capacity is {said}, the runs found {found:g} GiB", path=path)
+        yield Problem(f"host_memory_capacity is {said}, the runs found {found:g} GiB")
 
 
 def _compared(

@@ -14,7 +14,8 @@ from fourmin.ledger.submission import PackageView, SubmissionView
 from fourmin.ledger.view import CampaignView, Document, RunView
 from fourmin.results import tree
 from fourmin.results.estimates import is_estimate
-from fourmin.results.folder import JsonFile, list_folder, read_bytes, with_unix_line_ends
+from fourmin.results.folder import list_folder, read_bytes, with_unix_line_ends
+from fourmin.results.places import Place
 from fourmin.rules.changes import ChangeView
 from fourmin.rules.foreign.check import check_foreign, collector_paused, load_foreign
 from fourmin.rules.registry import RULES
@@ -76,7 +77,9 @@ def check(
     findings += _apply(TREE, list(views.values()), "")
     if repository is not None:
         findings += _check_change(repository, views)
-        waivers = waivers_at(repository) if waivers is None else waivers
+        if waivers is None:  # a change cannot grant itself one
+            granted = repository.read(f"rules/{WAIVERS_FILE}") or b""
+            waivers = parse_waivers(granted, f"rules/{WAIVERS_FILE} of the base")
     findings = _waived(findings, views.values(), waivers)
     things += [(UNKNOWN, path) for path in empty]
     things += [(tree.SUBMISSION, path) for path in sorted(packages)]
@@ -94,12 +97,6 @@ def _check_change(repository: Repository, views: Mapping[str, CampaignView]) -> 
     names = ("campaign.json", "ledger.jsonl")
     repository.fetch(f"{path}/{name}" for path in campaigns for name in names)
     return _apply(CHANGE, ChangeView(repository, campaigns), str(repository.root))
-
-
-def waivers_at(repository: Repository) -> tuple[Waiver, ...]:
-    """The waivers of the base commit: a change cannot grant itself one."""
-    data = repository.read(f"rules/{WAIVERS_FILE}")
-    return () if data is None else parse_waivers(data, f"rules/{WAIVERS_FILE} of the base")
 
 
 def _check_foreign(target: tree.Target) -> tuple[list[Finding], list[str]]:
@@ -153,21 +150,21 @@ def _load_all(
     targets: Sequence[tree.Target], registrations: Registrations
 ) -> dict[str, CampaignView]:
     """The campaigns among `targets`, by path."""
-    views = {target.path: load_target(target) for target in targets if target.kind == tree.CAMPAIGN}
+    views = {
+        target.path: load_campaign(target.folder, target.path, target.place)
+        for target in targets
+        if target.kind == tree.CAMPAIGN
+    }
     registrations.attach(views.values())
     return views
 
 
-def load_campaign(folder: Path, path: str | None = None) -> CampaignView:
-    """A campaign for itself, wherever it lies."""
+def load_campaign(
+    folder: Path, path: str | None = None, place: Place | None = None
+) -> CampaignView:
+    """A campaign by itself, or in its place among submissions."""
     shown = os.fspath(folder) if path is None else path
-    return CampaignView.load(folder, shown, list_folder(folder))
-
-
-def load_target(target: tree.Target) -> CampaignView:
-    """A campaign that was found, in its place."""
-    contents = list_folder(target.folder)
-    return CampaignView.load(target.folder, target.path, contents, target.place)
+    return CampaignView.load(folder, shown, list_folder(folder), place)
 
 
 def check_view(campaign: CampaignView, *, select: Collection[str] | None = None) -> list[Finding]:
@@ -198,11 +195,6 @@ def _apply(
         if rule.scope == scope and (select is None or rule.code in select)
         for finding in rule.findings(view, path)
     ]
-
-
-def check_run(run: RunView) -> list[Finding]:
-    """The findings of a run that lies alone, of this project or a foreign one."""
-    return in_order(_made(_apply(RUN, run, run.path)))
 
 
 def _check_target(target: tree.Target, views: Mapping[str, CampaignView]) -> list[Finding]:
@@ -248,17 +240,11 @@ def _check_run_folder(target: tree.Target) -> Iterator[Finding]:
             target.path, target.path, lambda where: [converted_files(where, converted)]
         )
     written = files.get("result.json")
-    result = None if written is None else JsonFile.parse("result.json", written)
+    result = None if written is None else Document("result.json", written, "result", CURRENT)
     if result is not None and is_estimate(result.value):
         yield from _estimate(os.path.join(target.path, result.path))
-    yield from check_run(
-        RunView(
-            target.path,
-            None,
-            events=files.get("events.log", b""),
-            result=None if result is None else Document(result, "result", CURRENT),
-        )
-    )
+    run = RunView(target.path, events=files.get("events.log", b""), result=result)
+    yield from in_order(_made(_apply(RUN, run, run.path)))
 
 
 def _estimate(path: str) -> Iterator[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -14,6 +13,7 @@ from fourmin.log import keys
 from fourmin.log.reader import EventLog
 from fourmin.recipe.algorithms import SYNCHRONOUS, WAITING
 from fourmin.results.plan import Plan
+from fourmin.results.schema import schema_errors
 from fourmin.rules.compare import MOST_DIFFERENCES, differences, same, short
 from fourmin.rules.rule import ERROR, RUN, Problem, rule
 
@@ -41,6 +41,7 @@ ON_THE_CLOCK = (keys.RUN_START, keys.STEP_LOSS, keys.RUN_STOP)
 AFTERWARDS = (keys.CLOCKS, keys.DATA_ORDER_DIGEST, keys.COMMUNICATION)
 WHERE_THERE_IS_A_METER = (keys.ENERGY,)
 WITHOUT_WAITING = (keys.STALENESS,)
+_OF_OTHERS = {keys.BLOCK_START, keys.BLOCK_STOP, keys.WEIGHTS_INITIALIZATION}
 _METADATA = {
     keys.FILE,
     keys.LINENO,
@@ -57,9 +58,11 @@ _METADATA = {
     *keys.EVENT_TYPES,
     keys.FOURMIN_NAMESPACE,
 }
-KNOWN = {
-    value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)
-} - _METADATA
+KNOWN = (
+    {value for name, value in vars(keys).items() if name.isupper() and isinstance(value, str)}
+    - _METADATA
+    - _OF_OTHERS
+)
 """Every key that this project's logs can have."""
 
 
@@ -231,18 +234,14 @@ def result_from_log(run: RunView, result: Document, log: EventLog) -> Iterator[P
     How to put it right
         Restore result.json from where the run was made.
     """
-    if run.campaign is None:
-        path = posixpath.join(run.path, result.path)
-    else:
-        path = run.campaign.where(result.path)
-    error = result.file.error
+    error = result.error
     if error is not None:
         if run.campaign is None:  # in a campaign, strict-json tells
-            yield Problem(error.message, error.line, path=path)
+            yield Problem(error.message, error.line, path=result.path)
         return
-    found = differences(result.file.value, run.facts.to_json())
+    found = differences(result.value, run.facts.to_json())
     for difference in islice(found, MOST_DIFFERENCES):
-        yield Problem(difference, path=path)
+        yield Problem(difference, path=result.path)
 
 
 @rule("LOG005", "log-identity", ERROR, RUN)
@@ -277,12 +276,9 @@ def log_identity(
         if not same(told, value) and (begun or told is not None):
             yield Problem(f"{name} is {short(told)}, not {short(value)}")
     if history.result is not None and history.result.data.get("status") != facts.status:
-        yield Problem(
-            f"run {run.number} is {short(history.result.data.get('status'))} here, but "
-            f"{facts.status} by its log",
-            history.result.line,
-            path=campaign.where("ledger.jsonl"),
-        )
+        here = short(history.result.data.get("status"))
+        what = f"run {run.number} is {here} here, but {facts.status} by its log"
+        yield Problem(what, history.result.line, path="ledger.jsonl")
 
 
 @rule("LOG006", "known-events", ERROR, RUN)
@@ -329,8 +325,6 @@ def log_types(run: RunView, log: EventLog) -> Iterator[Problem]:
     How to put it right
         Restore events.log from where the run was made.
     """
-    from fourmin.results.schema import schema_errors
-
     if not run.complete:
         return
     for error in schema_errors(run.ruleset, "result", run.facts.to_json()):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 
 from fourmin.ledger.file_kinds import file_kind
 from fourmin.ledger.view import CampaignView
 from fourmin.log import keys
 from fourmin.log.reader import MAX_RECORD_LENGTH, EventLog, read_log
-from fourmin.log.records import FIELDS
+from fourmin.log.records import FIELDS, Record
 from fourmin.rules.compare import short
 from fourmin.rules.rule import CAMPAIGN, ERROR, Problem, rule
 
@@ -17,7 +18,6 @@ _METADATA = {
     keys.FILE, keys.LINENO, keys.MONOTONIC_MS, keys.EPOCH_NUM, keys.SAMPLES_COUNT, keys.STATUS,
     keys.BOOT, "correct_count", "files", "bytes",
 }  # fmt: skip
-_HEAD = b":::MLLOG "
 _CUT_OFF = ("truncated-record", "malformed-record", "outside-record", "no-records")
 
 
@@ -38,40 +38,40 @@ def hidden_bytes(campaign: CampaignView) -> Iterator[Problem]:
     """
     for run in campaign.runs:
         if run.events is not None and run.log is not None:
-            yield from _of(run.log_path, run.events, run.log)
+            yield from _of(run.log_name, run.events, run.log)
     for name, data in campaign.files.items():
         if data is not None and file_kind(name) == "kept-log":
             log = read_log(data, strict=True)
-            yield from _of(campaign.where(name), data, log)
+            yield from _of(name, data, log)
             last = data.count(b"\n") + 1
             for problem in log.problems:
                 if problem.kind not in _CUT_OFF or problem.line != last:
-                    yield Problem(problem.message, problem.line, path=campaign.where(name))
+                    yield Problem(problem.message, problem.line, path=name)
 
 
 def _of(path: str, data: bytes, log: EventLog) -> Iterator[Problem]:
     """What stands in a log beside its records; the first line of each kind."""
-    lines = data.split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        if len(line) > MAX_RECORD_LENGTH:
-            yield Problem(
-                f"a line of {len(line):,} bytes, more than a record has", number, path=path
-            )
-            break
-    for record in log.records:
-        fields = {name: getattr(record, name) for name in FIELDS}
-        if (
-            record.line > len(lines)
-            or lines[record.line - 1] != _HEAD + json.dumps(fields).encode()
-        ):
-            yield Problem(
-                "a record that is not spaced or spelled as it was written", record.line, path=path
-            )
-            break
-    for record in log.records:
-        unknown = sorted(set(record.metadata) - _METADATA)
-        if unknown:
-            yield Problem(
-                f"{record.key} has unknown metadata {short(unknown[0])}", record.line, path=path
-            )
-            break
+    lines = dict(enumerate(data.split(b"\n"), start=1))
+    too_long = (
+        (number, f"a line of {len(line):,} bytes, more than a record has")
+        for number, line in lines.items()
+        if len(line) > MAX_RECORD_LENGTH
+    )
+    respelled = (
+        (record.line, "a record that is not spaced or spelled as it was written")
+        for record in log.records
+        if lines.get(record.line) != _as_written(record)
+    )
+    unknown = (
+        (record.line, f"{record.key} has unknown metadata {short(min(names))}")
+        for record in log.records
+        if (names := set(record.metadata) - _METADATA)
+    )
+    for found in (too_long, respelled, unknown):
+        for number, message in islice(found, 1):
+            yield Problem(message, number, path=path)
+
+
+def _as_written(record: Record) -> bytes:
+    """The line that the writer makes of a record."""
+    return b":::MLLOG " + json.dumps({name: getattr(record, name) for name in FIELDS}).encode()

@@ -129,15 +129,12 @@ def _learning_rate(config: Configuration, train_samples: int, performed: int) ->
 
     What counts are epochs: where phases have other batches, a step is more or less of one.
     """
-    epochs, steps = (
-        epochs_before(config, train_samples, performed),
-        config.steps_per_epoch(train_samples),
-    )
+    epochs = epochs_before(config, train_samples, performed)
+    steps = config.steps_per_epoch(train_samples)
     step = epochs * steps
     if config.learning_rate_decay == "points":
-        return _between(
-            [tuple(map(float, t.split(":"))) for t in config.learning_rate_points], epochs
-        )
+        points = [tuple(map(float, told.split(":"))) for told in config.learning_rate_points]
+        return _between(points, epochs)
     base, warmup = config.base_learning_rate, round(config.warmup_epochs * steps)
     if step < warmup:
         share = (step / warmup) ** (2 if config.warmup_shape == "quadratic" else 1)

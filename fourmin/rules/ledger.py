@@ -30,10 +30,10 @@ def hash_chain(campaign: CampaignView) -> Iterator[Problem]:
     """
     for problem in campaign.chain_problems:
         if problem.kind != "schema":
-            yield Problem(problem.message, problem.line, path=campaign.where(LEDGER))
+            yield Problem(problem.message, problem.line, path=LEDGER)
     if _bytes_after_the_end(campaign):
         message = "bytes after the end of the campaign"
-        yield Problem(message, campaign.torn_line, path=campaign.where(LEDGER))
+        yield Problem(message, campaign.torn_line, path=LEDGER)
 
 
 def _bytes_after_the_end(campaign: CampaignView) -> bool:
@@ -65,7 +65,7 @@ def ledger_order(campaign: CampaignView) -> Iterator[Problem]:
     """
     if LEDGER in campaign.files:
         for contradiction in campaign.history.contradictions:
-            yield Problem(contradiction.message, contradiction.line, path=campaign.where(LEDGER))
+            yield Problem(contradiction.message, contradiction.line, path=LEDGER)
 
 
 @rule("LED003", "campaign-digest", ERROR, CAMPAIGN)
@@ -107,11 +107,9 @@ def recorded_file(campaign: CampaignView) -> Iterator[Problem]:
         present = campaign.settled(name)
         digest = campaign.digests.get(present)
         if present not in campaign.files:
-            yield Problem(f"the file is missing, but {at}", path=campaign.where(name))
+            yield Problem(f"the file is missing, but {at}", path=name)
         elif digest is not None and digest != recorded:
-            yield Problem(
-                f"the file has changed: {at} with another SHA-256", path=campaign.where(present)
-            )
+            yield Problem(f"the file has changed: {at} with another SHA-256", path=present)
 
 
 def _recorded(campaign: CampaignView) -> Iterator[tuple[str, object, int]]:
@@ -149,7 +147,7 @@ def unrecorded_file(campaign: CampaignView) -> Iterator[Problem]:
     for name in campaign.files:
         reason = _unrecorded(campaign, name)
         if reason:
-            yield Problem(reason, path=campaign.where(name))
+            yield Problem(reason, path=name)
 
 
 def _unrecorded(campaign: CampaignView, name: str) -> str:
@@ -204,11 +202,9 @@ def interrupted_write(campaign: CampaignView) -> Iterator[Problem]:
     for name in campaign.files:
         waits = file_kind(name) == "pending" and _may_wait(campaign, name)
         if waits or file_kind(name) == "temporary":
-            yield Problem("left by an interrupted write", path=campaign.where(name))
+            yield Problem("left by an interrupted write", path=name)
     if campaign.torn_line is not None and not _bytes_after_the_end(campaign):
-        yield Problem(
-            "the last line has no line end", campaign.torn_line, path=campaign.where(LEDGER)
-        )
+        yield Problem("the last line has no line end", campaign.torn_line, path=LEDGER)
 
 
 @rule("LED007", "ledger-times", ERROR, CAMPAIGN)
@@ -231,9 +227,5 @@ def ledger_times(campaign: CampaignView) -> Iterator[Problem]:
     what = "the plan's created_ms"
     for entry in campaign.entries:
         if entry.time_ms < before:
-            yield Problem(
-                f"{before - entry.time_ms} ms before {what}",
-                entry.line,
-                path=campaign.where(LEDGER),
-            )
+            yield Problem(f"{before - entry.time_ms} ms before {what}", entry.line, path=LEDGER)
         before, what = entry.time_ms, "the record before"

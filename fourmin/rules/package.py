@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fourmin.ledger.file_kinds import file_kind
+from fourmin.ledger.signatures import read_signers
 from fourmin.ledger.submission import PackageView, SubmissionView
 from fourmin.ledger.view import CampaignView
 from fourmin.results.places import SYSTEM_FILE
@@ -38,9 +39,9 @@ def practice_submitted(submission: SubmissionView) -> Iterator[Problem]:
     How to put it right
         Submit a campaign that counts.
     """
-    for campaign in submission.campaigns.values():
+    for below, campaign in submission.campaigns.items():
         if campaign.plan is not None and campaign.plan.practice:
-            yield Problem("practice in a submission", path=campaign.where("campaign.json"))
+            yield Problem("practice in a submission", path=f"{below}/campaign.json")
 
 
 @rule("SUB004", "stray-file", ERROR, PACKAGE)
@@ -62,10 +63,10 @@ def stray_file(package: PackageView) -> Iterator[Problem]:
         Move the file out of the submissions.
     """
     for name, why in package.misfits:
-        yield Problem(why, path=package.where(name))
+        yield Problem(why, path=name)
     if package.droppings:
         first, more = package.droppings[0], len(package.droppings) - 1
-        yield Problem(_left_by_a_desktop(more), path=package.where(first), severity=WARNING)
+        yield Problem(_left_by_a_desktop(more), path=first, severity=WARNING)
 
 
 def _left_by_a_desktop(more: int) -> str:
@@ -109,7 +110,7 @@ def desktop_files(campaign: CampaignView) -> Iterator[Problem]:
     """
     found = sorted(name for name in campaign.files if file_kind(name) == "dropping")
     if found:
-        yield Problem(_left_by_a_desktop(len(found) - 1), path=campaign.where(found[0]))
+        yield Problem(_left_by_a_desktop(len(found) - 1), path=found[0])
 
 
 @rule("SUB010", "work-in-progress", ERROR, SUBMISSION)
@@ -126,14 +127,14 @@ def work_in_progress(submission: SubmissionView) -> Iterator[Problem]:
     How to put it right
         `fourmin run --resume CAMPAIGN` or `fourmin abandon CAMPAIGN` mends it.
     """
-    for campaign in submission.campaigns.values():
+    for below, campaign in submission.campaigns.items():
         for name in campaign.files:
             kind = file_kind(name)
             if kind in ("lock", "pending", "temporary", "trace"):
-                yield Problem(f"a {kind} file among submissions", path=campaign.where(name))
+                yield Problem(f"a {kind} file among submissions", path=f"{below}/{name}")
         if campaign.torn_line is not None:
-            where = campaign.where("ledger.jsonl")
-            yield Problem("the last line has no line end", campaign.torn_line, path=where)
+            ledger = f"{below}/ledger.jsonl"
+            yield Problem("the last line has no line end", campaign.torn_line, path=ledger)
 
 
 @rule("SUB005", "private-data", WARNING, SUBMISSION)
@@ -151,10 +152,10 @@ def private_data(submission: SubmissionView) -> Iterator[Problem]:
         Look whether it may be public. The files cannot be changed after the fact: run another
         campaign where they may not.
     """
-    files = {submission.where(SYSTEM_FILE): submission.system_bytes}
+    files = {SYSTEM_FILE: submission.system_bytes}
     versions: set[bytes] = set()
-    for campaign in submission.campaigns.values():
-        files |= {campaign.where(name): data for name, data in campaign.files.items()}
+    for below, campaign in submission.campaigns.items():
+        files |= {f"{below}/{name}": data for name, data in campaign.files.items()}
         for run in campaign.runs:
             versions |= _versions(run.facts.system)
     for path, data in files.items():
@@ -171,3 +172,54 @@ def _versions(system: Any) -> set[bytes]:
     software = system.get("software") if isinstance(system, dict) else None
     values = software.values() if isinstance(software, dict) else ()
     return {value.encode() for value in values if isinstance(value, str)}
+
+
+@rule("SUB026", "plain-signers", ERROR, PACKAGE)
+def plain_signers(package: PackageView) -> Iterator[Problem]:
+    """A file of signers holds plain keys of its submitter, for this purpose alone.
+
+    What it checks
+        Each line of `<submitter>/allowed_signers` is empty, a comment after `#`, or
+        `<submitter> namespaces="fourmin" <kind> <key>` with a comment after it or none: the name of
+        the folder, this option and no other, an Ed25519, ECDSA or RSA key (of 3072 bits at least)
+        or one of a token (`sk-`). There is at least one key.
+    Why it is bad
+        A pattern, a certificate authority or a key for every purpose lets others sign.
+    Example
+        `* cert-authority ssh-ed25519 AAAA...`
+    How to put it right
+        Write one line a key: the folder's name, `namespaces="fourmin"`, and what the key's .pub
+        file holds.
+    """
+    for name, submitter, data in package.signers:
+        if isinstance(data, str):
+            yield Problem(f"the file is {data}", path=name)
+            continue
+        for line, why in read_signers(data, submitter)[1]:
+            yield Problem(why, line, path=name)
+
+
+@rule("SUB028", "auditors-word", ERROR, PACKAGE)
+def auditors_word(package: PackageView) -> Iterator[Problem]:
+    """A challenge or statement is its auditor's, and of the campaign and ledger that it names.
+
+    What it checks
+        Each file of an auditor in `audits`: its form, that it names the folder's auditor, who is
+        not the submitter, and the plan and closed ledger of a campaign beside it; that its segments
+        are those which plan, ledger and nonce give, and a nonce from the base branch is the first
+        beacon after the ledger landed; that a statement answers a challenge of the same auditor;
+        and its signature (`ssh-keygen -Y`, namespace `fourmin`, of all but itself as canonical
+        JSON) by a key that `rules/auditors` gives the auditor. An auditor without a key there, or
+        no ssh-keygen to ask, is a warning: the audit stays claimed.
+    Why it is bad
+        Whoever may write a statement for himself, has audited nothing.
+    Example
+        A statement about another campaign, copied and given a new name.
+    How to put it right
+        Let the auditor make it again: `fourmin audit CAMPAIGN --proof FILE`.
+    """
+    for one in package.audits:
+        if one.wrong:
+            yield Problem(one.wrong, path=one.name)
+        elif one.unproved:
+            yield Problem(one.unproved, path=one.name, severity=WARNING)

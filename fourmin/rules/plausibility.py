@@ -101,10 +101,6 @@ def faster_than_peak(
 
 def _phases(timeline: Timeline) -> Iterator[_Phase]:
     """Every part of a run that the log times: epochs that count, evaluations, all of it."""
-    images = {
-        record.line: number(record.metadata.get(keys.SAMPLES_COUNT))
-        for record in timeline.all(keys.EPOCH_STOP)
-    }
     measured = {
         number(record.metadata.get(keys.EPOCH_NUM)): number(mapping(record.value).get("throughput"))
         for record in timeline.all(keys.TRACKED_STATS)
@@ -112,18 +108,18 @@ def _phases(timeline: Timeline) -> Iterator[_Phase]:
     trained: Counter[int] = Counter()
     evaluated: Counter[int] = Counter()
     for epoch in timeline.epoch_intervals:
-        count = None if epoch.stop_line is None else images.get(epoch.stop_line)
-        if count is None or epoch.duration_ms is None:
+        count, stop = epoch.samples, epoch.stop
+        if stop is None or count is None or epoch.duration_ms is None:
             continue
         own = {int(epoch.epoch or 1): count}
         trained.update(own)
         name = f"epoch {epoch.epoch:g}" if epoch.epoch is not None else "an epoch"
         seconds = epoch.duration_ms / 1000 + RESOLUTION
-        yield _Phase(name, seconds, own, {}, epoch.stop_line)
+        yield _Phase(name, seconds, own, {}, stop.line)
         throughput = measured.get(epoch.epoch)
         if throughput:
             seconds = count / throughput
-            yield _Phase(f"{name}, by its throughput,", seconds, own, {}, epoch.stop_line)
+            yield _Phase(f"{name}, by its throughput,", seconds, own, {}, stop.line)
     for one in timeline.evaluations:
         count = number(one.samples)
         if count is None or one.start_ms is None or one.stop_ms is None:

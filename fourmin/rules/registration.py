@@ -1,5 +1,5 @@
-"""LED and CLK: how a campaign was registered, what its plan says of its machine, and how often its
-runs were tried.
+"""LED and CLK: how a campaign was registered and signed, what its plan says of its machine, and how
+often its runs were tried.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fourmin.base.values import mapping
+from fourmin.ledger.signatures import SIGNED, is_signature
 from fourmin.ledger.view import CampaignView, RunView
 from fourmin.rules.clock import APART_MS
 from fourmin.rules.compare import short
@@ -43,7 +44,7 @@ def registered_before_results(campaign: CampaignView) -> Iterator[Problem]:
         return
     landing = known.landing
     if known.contradiction and landing and landing.stands:
-        yield Problem(known.contradiction, seeds.line, path=campaign.where("ledger.jsonl"))
+        yield Problem(known.contradiction, seeds.line, path="ledger.jsonl")
     elif known.contradiction:
         yield Problem(known.contradiction)
     elif known.unproved:
@@ -69,7 +70,7 @@ def seeds_after_landing(campaign: CampaignView) -> Iterator[Problem]:
     if seeds and landing and seeds.time_ms < landing.time_ms - APART_MS:
         hours = (landing.time_ms - seeds.time_ms) / 3_600_000
         what = f"{hours:.1f} hours before its plan landed"
-        yield Problem(what, seeds.line, path=campaign.where("ledger.jsonl"))
+        yield Problem(what, seeds.line, path="ledger.jsonl")
 
 
 @rule("LED020", "attempts-before-a-start", ERROR, CAMPAIGN)
@@ -93,11 +94,8 @@ def attempts_before_a_start(campaign: CampaignView) -> Iterator[Problem]:
     most = load_ruleset(campaign.ruleset).most_attempts
     for run in campaign.history.runs.values():
         if len(run.intents) > most:
-            yield Problem(
-                f"{len(run.intents)} attempts of run {run.run}; {most} are allowed",
-                run.intents[most].line,
-                path=campaign.where("ledger.jsonl"),
-            )
+            what = f"{len(run.intents)} attempts of run {run.run}; {most} are allowed"
+            yield Problem(what, run.intents[most].line, path="ledger.jsonl")
 
 
 @rule("LED021", "registered-chips", ERROR, RUN)
@@ -134,3 +132,33 @@ def registered_chips(run: RunView) -> Iterator[Problem]:
             f"trained on {short(number)} of {short(model)}, but campaign.json names "
             f"{plan.chips} of {short(plan.chip)}"
         )
+
+
+@rule("LED025", "signed-by-submitter", ERROR, CAMPAIGN)
+def signed_by_submitter(campaign: CampaignView) -> Iterator[Problem]:
+    """Where a submitter has keys, their plans and the ends of their ledgers are signed.
+
+    What it checks
+        campaign.sig signs the plan and ledger.sig the last line of a closed or abandoned ledger
+        (`ssh-keygen -Y verify`, namespace `fourmin`), by a key that the submitter's
+        allowed_signers had in the commit before the one that brought the plan or the ledger to
+        the base branch; what has not landed, by a key that it has there now. What landed before
+        there were keys needs no signature. Without git, its whole history or ssh-keygen nothing is
+        proved, which is a note; with `--base`, `validate` ends with 2. A file of that name that
+        is no signature is an error everywhere.
+    Why it is bad
+        Whoever can propose a change could submit, or abandon, in the name of somebody else.
+    Example
+        A campaign in the folder of a submitter with keys, signed by a key of somebody else.
+    How to put it right
+        Sign it: `fourmin submit --signing-key FILE`, or `fourmin abandon --signing-key FILE`.
+    """
+    for name in SIGNED:
+        data = campaign.files.get(name)
+        if data is not None and not is_signature(data):
+            yield Problem("no signature as ssh-keygen writes it", path=name)
+    for name, why in campaign.signing.wrong.items():
+        yield Problem(why, path=name)
+    if campaign.signing.unproved:
+        why = f"not proved who signed: {campaign.signing.unproved}"
+        yield Problem(why, severity=NOTE)

@@ -5,14 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from importlib import import_module
 
-from fourmin.rules.foreign.table import JUDGES
+from fourmin.rules.foreign import logs, sets, training
+from fourmin.rules.foreign.judge import Judge
 from fourmin.rules.rule import GROUPS, Rule
 
 MODULES = (
-    "audits", "campaigns", "changes", "clock", "convergence", "data", "description", "evaluation",
+    "campaigns", "changes", "clock", "convergence", "data", "description", "evaluation",
     "eventlog", "hidden", "hyperparameters", "learning", "ledger", "package", "plausibility",
-    "registration", "restarts", "runs", "schema", "seeds", "signers", "system",
+    "registration", "restarts", "runs", "schema", "seeds", "system",
 )  # fmt: skip
+
+
+JUDGES: tuple[Judge, ...] = tuple(
+    value
+    for module in (logs, training, sets)
+    for value in vars(module).values()
+    if isinstance(value, Judge)
+)
+"""How other benchmarks' results are judged, in the order of their modules."""
 
 
 def _with_judges(rule: Rule) -> Rule:

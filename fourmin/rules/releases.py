@@ -7,9 +7,11 @@ from pathlib import Path
 
 from fourmin.base.errors import FourminError
 from fourmin.base.files import rulesets_folder
+from fourmin.base.mishaps import told
 from fourmin.base.toml import tomllib
 
 RELEASES_FILE = "releases.toml"
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError)
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
@@ -19,13 +21,11 @@ def released_versions(path: Path | None = None) -> dict[str, str]:
     Raises FourminError for a file that is not as it should be.
     """
     file = path or rulesets_folder() / RELEASES_FILE
-    try:
+    if not file.exists():
+        return {}
+    with told(f"cannot read {file}", kind=_UNREADABLE):
         releases = tomllib.loads(file.read_text()).get("release", [])
         found = {release["digest"]: str(release["version"]) for release in releases}
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FourminError(f"cannot read {file}", str(error)) from None
     if not all(isinstance(digest, str) and _DIGEST.match(digest) for digest in found):
         raise FourminError(f"{file} holds a digest that is none")
     return found

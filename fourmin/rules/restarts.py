@@ -93,31 +93,27 @@ def recorded_restart(
             yield Problem(
                 f"no record in the ledger tells of restart {short(restart.number)}", restart.line
             )
-    ledger = campaign.where("ledger.jsonl")
     lines = [record.line for record in log.records]
     hashed, at, newlines = hashlib.sha256(), 0, 0
     for entry in history.restarts:
         length = entry.data.get("events_bytes")
         if type(length) is not int or not at <= length <= len(events):
-            yield Problem(f"a log of {short(length)} bytes at a restart", entry.line, path=ledger)
+            what = f"a log of {short(length)} bytes at a restart"
+            yield Problem(what, entry.line, path="ledger.jsonl")
             return
         hashed.update(events[at:length])
         newlines += events.count(b"\n", at, length)
         at = length
         if hashed.hexdigest() != entry.data.get("events_sha256"):
-            yield Problem(
-                f"its first {length} bytes are not those of restart "
-                f"{short(entry.data.get('restart'))}"
-            )
+            told = short(entry.data.get("restart"))
+            yield Problem(f"its first {length} bytes are not those of restart {told}")
             return
         torn = length > 0 and events[length - 1 : length] != b"\n"
         following = bisect_right(lines, newlines + torn)
-        yield from _begins_with_restart(run.log_path, log, entry, following)
+        yield from _begins_with_restart(log, entry, following)
 
 
-def _begins_with_restart(
-    path: str, log: EventLog, entry: Entry, following: int
-) -> Iterator[Problem]:
+def _begins_with_restart(log: EventLog, entry: Entry, following: int) -> Iterator[Problem]:
     for record in log.records[following : following + 1]:
         if record.key == keys.ABORT:
             continue
@@ -125,11 +121,8 @@ def _begins_with_restart(
         wanted = number(entry.data.get("restart"))
         reached = number(told)
         if record.key != keys.RUN_RESTART or reached is None or wanted is None or reached < wanted:
-            yield Problem(
-                f"{record.key} where restart {short(entry.data.get('restart'))} should follow",
-                record.line,
-                path=path,
-            )
+            restart = short(entry.data.get("restart"))
+            yield Problem(f"{record.key} where restart {restart} should follow", record.line)
 
 
 @rule("RUN012", "restarted-run", NOTE, RUN)

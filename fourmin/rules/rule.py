@@ -37,8 +37,6 @@ SCOPES = (CAMPAIGN, RUN, SUBMISSION, PACKAGE, TREE, CHANGE)
 """What a rule's function is given: a `CampaignView`, a `RunView`, a `SubmissionView`, a
 `PackageView`, the list of all `CampaignView`s that are checked together, or a `ChangeView`."""
 
-"""Whose files a rule can judge."""
-
 MOST_FINDINGS = 1000
 """Of one rule in one view."""
 
@@ -68,7 +66,9 @@ class Problem:
     message: str
     line: int | None = None
     path: str | None = None
-    """None: in what the rule looks at, which is a run's log or a campaign's plan."""
+    """A file's name in the folder that the rule looks at (of a run: in its campaign's), the whole
+    path where it looks at several folders, a change or others' results. None: the view's `home`.
+    """
     hint: str = ""
     severity: str = ""
     """Another severity than the rule's, where another benchmark's files are judged."""
@@ -141,10 +141,6 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 
 
 Check = Callable[..., Iterable[Problem]]
-_HOMES: dict[str, Callable[[Any], str]] = {
-    RUN: lambda run: run.log_path,
-    CAMPAIGN: lambda campaign: campaign.where("campaign.json"),
-}
 
 
 @dataclass(frozen=True)
@@ -189,15 +185,6 @@ class Rule:
         """What the function takes beside the view: names of `NEEDS`."""
         return tuple(inspect.signature(self.check).parameters)[1:]
 
-    def _problems(self, view: Any, path: str) -> Iterable[Problem]:
-        given = []
-        for name in self.needs:
-            value = NEEDS[name].of(view)
-            if value is None:
-                return [unchecked(NEEDS[name].missing, path)]
-            given.append(value)
-        return self.check(view, *given)
-
     def findings(
         self, view: Any, fallback_path: str, check: Check | None = None
     ) -> Iterator[Finding]:
@@ -208,26 +195,32 @@ class Rule:
         A rule that fails on somebody's file must not hide what the others find, so its failure
         is a finding too.
         """
-        home = None if check else _HOMES.get(self.scope)
-        finding = partial(self._finding, home=lambda: home(view) if home else fallback_path)
+        folder = None if check else view
+        where, home = getattr(folder, "where", str), getattr(folder, "home", fallback_path)
         try:
-            problems = iter(check(view) if check else self._problems(view, fallback_path))
-            yield from map(finding, islice(problems, MOST_FINDINGS))
+            given = {} if check else {name: NEEDS[name].of(view) for name in self.needs}
+            missing = [NEEDS[name].missing for name, value in given.items() if value is None]
+            if missing:
+                yield self._finding(unchecked(missing[0]), fallback_path)
+                return
+            problems = iter((check or self.check)(view, **given))
+            for problem in islice(problems, MOST_FINDINGS):
+                yield self._finding(problem, home if problem.path is None else where(problem.path))
             if next(problems, None) is not None:
                 message = f"more than {MOST_FINDINGS} findings of this rule; the rest is not told"
-                yield finding(Problem(message, path=fallback_path))
+                yield self._finding(Problem(message), fallback_path)
         except Exception as error:
             what = f"{type(error).__name__}: {str(error)[:200]}"
             message = f"the rule could not be applied to these files ({what})"
             hint = "Report this to fourmin's maintainers, with the files."
-            yield finding(Problem(message, path=fallback_path, hint=hint))
+            yield self._finding(Problem(message, hint=hint), fallback_path)
 
-    def _finding(self, problem: Problem, home: Callable[[], str]) -> Finding:
+    def _finding(self, problem: Problem, path: str) -> Finding:
         return Finding(
             code=self.code,
             name=self.name,
             severity=problem.severity or self.severity,
-            path=home() if problem.path is None else problem.path,
+            path=path,
             line=problem.line,
             message=problem.message,
             hint=problem.hint or ("" if problem.unchecked else self.hint),

@@ -53,11 +53,11 @@ def run_folders(campaign: CampaignView) -> Iterator[Problem]:
     told = {run for run, history in campaign.history.runs.items() if history.intents}
     present = {run.number for run in campaign.runs}
     for number in sorted(told - present):
-        yield Problem("the run's folder is missing", path=campaign.where(f"run-{number}"))
+        yield Problem("the run's folder is missing", path=f"run-{number}")
     planned = None if campaign.plan is None else campaign.plan.runs
     for run in campaign.runs:
         if planned is not None and run.number is not None and run.number > planned:
-            yield Problem(f"the plan has {planned} runs", path=run.path)
+            yield Problem(f"the plan has {planned} runs", path=f"run-{run.number}")
 
 
 @rule("RUN003", "same-configuration", ERROR, RUN)
@@ -98,7 +98,7 @@ def duplicate_run(campaign: CampaignView) -> Iterator[Problem]:
         for what, series in time_series(run):
             other = seen.setdefault(f"{what} {series}", run.number)
             if other != run.number:
-                yield Problem(f"the same {what} as run {other}", path=run.log_path)
+                yield Problem(f"the same {what} as run {other}", path=run.log_name)
 
 
 def time_series(run: RunView) -> Iterator[tuple[str, str]]:
@@ -154,9 +154,7 @@ def unfinished_campaign(campaign: CampaignView) -> Iterator[Problem]:
         return
     planned = len(campaign.runs) if campaign.plan is None else campaign.plan.runs
     done = sum(run.result is not None for run in history.runs.values())
-    yield Problem(
-        f"unfinished: {done} of {planned} runs ended", path=campaign.where("ledger.jsonl")
-    )
+    yield Problem(f"unfinished: {done} of {planned} runs ended", path="ledger.jsonl")
 
 
 @rule("RUN007", "abandoned-campaign", WARNING, CAMPAIGN)
@@ -174,7 +172,7 @@ def abandoned_campaign(campaign: CampaignView) -> Iterator[Problem]:
     """
     abandon = campaign.history.abandon
     if abandon is not None:
-        yield Problem("abandoned", abandon.line, path=campaign.where("ledger.jsonl"))
+        yield Problem("abandoned", abandon.line, path="ledger.jsonl")
 
 
 @rule("RUN008", "summary-from-runs", ERROR, CAMPAIGN)
@@ -194,11 +192,11 @@ def summary_from_runs(
         Restore summary.json from where the campaign ran.
     """
     runs = [run.facts for run in campaign.runs if run.log is not None]
-    if summary.file.error is not None or not runs:
+    if summary.error is not None or not runs:
         return  # strict-json or recorded-file tells
     expected = summarize(plan, campaign.digest, close.previous, runs)
-    for difference in islice(differences(summary.file.value, expected), MOST_DIFFERENCES):
-        yield Problem(difference, path=campaign.where(summary.path))
+    for difference in islice(differences(summary.value, expected), MOST_DIFFERENCES):
+        yield Problem(difference, path=summary.path)
 
 
 @rule("RUN009", "run-not-converged", NOTE, RUN)
@@ -235,4 +233,4 @@ def run_without_campaign(run: RunView) -> Iterator[Problem]:
         Check the run within its campaign's folder.
     """
     if run.campaign is None:
-        yield Problem("no campaign vouches for this run", path=run.path)
+        yield Problem("no campaign vouches for this run", path="")

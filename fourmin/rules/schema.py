@@ -35,13 +35,11 @@ def strict_json(campaign: CampaignView) -> Iterator[Problem]:
         Restore the file as `fourmin run` wrote it. Files are never edited by hand.
     """
     for document in _documents(campaign):
-        error = document.file.error
+        error = document.error
         if error is not None:
-            yield Problem(error.message, error.line, path=campaign.where(document.path))
-        elif document.file.data != json_bytes(document.file.value):
-            yield Problem(
-                "not spaced or spelled as it was written", path=campaign.where(document.path)
-            )
+            yield Problem(error.message, error.line, path=document.path)
+        elif document.data != json_bytes(document.value):
+            yield Problem("not spaced or spelled as it was written", path=document.path)
 
 
 @rule("SCH002", "schema", ERROR, CAMPAIGN)
@@ -62,10 +60,10 @@ def schema(campaign: CampaignView) -> Iterator[Problem]:
     """
     for document in _documents(campaign):
         for error in document.schema_errors:
-            yield Problem(str(error), path=campaign.where(document.path))
+            yield Problem(str(error), path=document.path)
     for wrong in campaign.chain_problems:
         if wrong.kind == "schema":
-            yield Problem(wrong.message, wrong.line, path=campaign.where("ledger.jsonl"))
+            yield Problem(wrong.message, wrong.line, path="ledger.jsonl")
 
 
 @rule("SCH003", "unexpected-file", ERROR, CAMPAIGN)
@@ -86,15 +84,13 @@ def unexpected_file(campaign: CampaignView) -> Iterator[Problem]:
     for name in campaign.files:
         kind, practice = file_kind(name), campaign.plan is not None and campaign.plan.practice
         if kind == "unknown" or (kind == "trace" and not practice):
-            yield Problem("a file that does not belong to a campaign", path=campaign.where(name))
+            yield Problem("a file that does not belong to a campaign", path=name)
     runs = {run.path for run in campaign.runs}
     for folder in campaign.folders:
         if is_checkpoints(folder) and not campaign.history.ended:
             continue
         if campaign.where(folder) not in runs:
-            yield Problem(
-                "a folder that does not belong to a campaign", path=campaign.where(folder)
-            )
+            yield Problem("a folder that does not belong to a campaign", path=folder)
 
 
 @rule("SCH004", "unsafe-path", ERROR, CAMPAIGN)
@@ -114,7 +110,7 @@ def unsafe_path(campaign: CampaignView) -> Iterator[Problem]:
         Put the file itself there, under its plain name.
     """
     for fault in campaign.faults:
-        yield Problem(fault.message, path=campaign.where(fault.path))
+        yield Problem(fault.message, path=fault.path)
 
 
 @rule("SCH005", "missing-file", ERROR, CAMPAIGN)
@@ -133,7 +129,7 @@ def missing_file(campaign: CampaignView) -> Iterator[Problem]:
     """
     for name in ("campaign.json", "ledger.jsonl"):
         if name not in campaign.files:
-            yield Problem("the file is missing", path=campaign.where(name))
+            yield Problem("the file is missing", path=name)
 
 
 @rule("SCH006", "unknown-benchmark", ERROR, CAMPAIGN)
@@ -170,8 +166,8 @@ def estimate_as_result(campaign: CampaignView) -> Iterator[Problem]:
         Keep estimates out of folders of results. `fourmin run` makes a result.
     """
     for document in _documents(campaign):
-        if is_estimate(document.file.value):
-            yield lone_estimate(campaign.where(document.path))
+        if is_estimate(document.value):
+            yield lone_estimate(document.path)
 
 
 def lone_estimate(path: str) -> Problem:
@@ -200,7 +196,7 @@ def line_ends(campaign: CampaignView) -> Iterator[Problem]:
         be edited.
     """
     if campaign.converted:
-        yield converted_files(campaign.path, campaign.converted)
+        yield converted_files("", campaign.converted)
 
 
 def converted_files(path: str, names: Sequence[str]) -> Problem:

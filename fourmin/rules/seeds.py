@@ -35,13 +35,11 @@ def assigned_seeds(campaign: CampaignView, plan: Plan, assignment: Entry) -> Ite
         seeds = planned_seeds(plan, str(assignment.data.get("beacon")), campaign.digest)
     except ValueError:
         seeds = []
-    if not same(assignment.data.get("seeds"), seeds):
-        yield Problem(
-            f"the seeds are {short(assignment.data.get('seeds'))}, the beacon and the campaign's "
-            f"digest give {short(seeds)}",
-            assignment.line,
-            path=campaign.where("ledger.jsonl"),
-        )
+    told = assignment.data.get("seeds")
+    if not same(told, seeds):
+        given = f"the beacon and the campaign's digest give {short(seeds)}"
+        what = f"the seeds are {short(told)}, {given}"
+        yield Problem(what, assignment.line, path="ledger.jsonl")
 
 
 @rule("SEE002", "seed-as-assigned", ERROR, RUN)
@@ -64,13 +62,10 @@ def seed_as_assigned(
         return  # ledger-order tells
     seed = seeds[run.number - 1]
     for intent in history.intents:
-        if not same(intent.data.get("seed"), seed):
-            yield Problem(
-                f"the intent of run {run.number} has seed {short(intent.data.get('seed'))}, "
-                f"assigned is {seed}",
-                intent.line,
-                path=campaign.where("ledger.jsonl"),
-            )
+        told = intent.data.get("seed")
+        if not same(told, seed):
+            what = f"the intent of run {run.number} has seed {short(told)}, assigned is {seed}"
+            yield Problem(what, intent.line, path="ledger.jsonl")
     for record in () if run.timeline is None else run.timeline.all(keys.SEED):
         if not same(record.value, seed):
             yield Problem(f"seed {short(record.value)}, assigned is {seed}", record.line)
@@ -102,7 +97,7 @@ def same_initial_weights(campaign: CampaignView) -> Iterator[Problem]:
         Nothing can be put right in the files. Run another campaign.
     """
     for run, others in _repeated(campaign, "initial_weights_digest"):
-        yield Problem(f"the initial weights of run {others[0]}", path=run.log_path)
+        yield Problem(f"the initial weights of run {others[0]}", path=run.log_name)
 
 
 @rule("SEE004", "same-data-order", ERROR, CAMPAIGN)
@@ -119,4 +114,4 @@ def same_data_order(campaign: CampaignView) -> Iterator[Problem]:
         Nothing can be put right in the files. Run another campaign.
     """
     for run, others in _repeated(campaign, "data_order_digest"):
-        yield Problem(f"the data order of run {others[0]}", path=run.log_path)
+        yield Problem(f"the data order of run {others[0]}", path=run.log_name)

@@ -121,7 +121,7 @@ def warm_cache(campaign: CampaignView) -> Iterator[Problem]:
     if warm:
         run, record = warm[0]
         numbers = ", ".join(str(run.number) for run, _ in warm)
-        yield Problem(f"the page cache was warm in run {numbers}", record.line, path=run.log_path)
+        yield Problem(f"the page cache was warm in run {numbers}", record.line, path=run.log_name)
 
 
 @rule("SYS006", "unreleased-harness", NOTE, CAMPAIGN)

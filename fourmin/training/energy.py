@@ -53,7 +53,6 @@ class RunEnergy:
                 "scope": self._meter.scope,
                 "nodes": nodes,
             },
-            namespace=keys.FOURMIN_NAMESPACE,
         )
 
     def _open(self) -> Meter | None:

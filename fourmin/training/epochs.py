@@ -25,7 +25,6 @@ from fourmin.training.evaluate import evaluate
 from fourmin.training.kept_state import identity, load_state
 from fourmin.training.models.batchnorm import average_bn_statistics
 from fourmin.training.ranks import gather, mean_over_ranks
-from fourmin.training.run_log import OWN
 from fourmin.training.state import FEEDBACK, SENT, State, pack
 from fourmin.training.trace import Trace
 
@@ -127,7 +126,7 @@ class Epochs:
         images = steps * config.global_batch_size
         run.log.end(keys.EPOCH_STOP, None, epoch_num=epoch, samples_count=images)
         if epoch == 1:
-            run.log.point(keys.STEP_LOSS, _finite(means[: keys.LOGGED_STEPS]), namespace=OWN)
+            run.log.point(keys.STEP_LOSS, _finite(means[: keys.LOGGED_STEPS]))
         finite = [loss for loss in means if math.isfinite(loss)]
         performed = run.step.performed  # brings the loss scale up to date too
         run.log.point(
@@ -216,7 +215,7 @@ class Epochs:
         expected = int(run.job.dataset["eval_samples"])
         correct, counted = evaluate(run.model, batches, run.precision, expected)
         assert_same_on_all_ranks(f"the weights after epoch {epoch}", digest.result())
-        run.log.point(keys.WEIGHTS_DIGEST, digest.result(), namespace=OWN, epoch_num=epoch)
+        run.log.point(keys.WEIGHTS_DIGEST, digest.result(), epoch_num=epoch)
         accuracy = correct / counted
         run.log.point(
             keys.EVAL_ACCURACY,

@@ -165,7 +165,6 @@ class States:
             self._log.point(
                 keys.STATE,
                 {"sha256": whole, "elements_sha256": elements, "step_loss": losses},
-                namespace=keys.FOURMIN_NAMESPACE,
                 epoch_num=epoch,
             )
         self._pending.clear()

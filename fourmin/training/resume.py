@@ -53,12 +53,7 @@ class Checkpoints:
         began = time.perf_counter()
         self._writer.begin(epoch, state())
         milliseconds = (time.perf_counter() - began) * 1000
-        self._log.point(
-            keys.CHECKPOINT,
-            {"milliseconds": milliseconds},
-            namespace=keys.FOURMIN_NAMESPACE,
-            epoch_num=epoch,
-        )
+        self._log.point(keys.CHECKPOINT, {"milliseconds": milliseconds}, epoch_num=epoch)
 
     def load(self, epoch: int) -> State | None:
         """The checkpoint after `epoch` on rank 0, None elsewhere."""

@@ -13,7 +13,6 @@ from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.schedule import LearningRateSchedule
 from fourmin.training.comm.fusion import ReductionCounters
 
-OWN = keys.FOURMIN_NAMESPACE
 MOST_RANKS_LOGGED = 2048
 """Two numbers for each of so many ranks fit into one record of the event log."""
 
@@ -33,9 +32,9 @@ def log_submission(log: RunLog, job: Job) -> None:
         "practice": job.practice,
         "ruleset": job.ruleset,
     }
-    log.point(keys.CAMPAIGN, campaign, namespace=OWN)
-    log.point(keys.PACKAGE_DIGEST, job.package_digest, namespace=OWN)
-    log.point(keys.SYSTEM, {"digest": job.system_digest, **job.system}, namespace=OWN)
+    log.point(keys.CAMPAIGN, campaign)
+    log.point(keys.PACKAGE_DIGEST, job.package_digest)
+    log.point(keys.SYSTEM, {"digest": job.system_digest, **job.system})
     # Nothing here empties the page cache, so it is disclosed as warm.
     log.point(keys.CACHE_CLEAR, False)
 
@@ -43,8 +42,8 @@ def log_submission(log: RunLog, job: Job) -> None:
 def log_hyperparameters(log: RunLog, job: Job, schedule: LearningRateSchedule) -> None:
     """Everything that can change the outcome: the whole configuration, and MLPerf's keys."""
     configuration = job.configuration
-    log.point(keys.CONFIGURATION, configuration.to_json(), namespace=OWN)
-    log.point(keys.DATASET, dict(job.dataset), namespace=OWN)
+    log.point(keys.CONFIGURATION, configuration.to_json())
+    log.point(keys.DATASET, dict(job.dataset))
     log.point(keys.SEED, job.seed)
     log.point(keys.TRAIN_SAMPLES, job.dataset["train_samples"])
     log.point(keys.EVAL_SAMPLES, job.dataset["eval_samples"])
@@ -77,7 +76,6 @@ def log_clocks(
             "rank_start_skew_ms": _fitting(started, job),
             "rank_wait_ms_mean": _fitting(exposed.mean(axis=1), job),
         },
-        namespace=OWN,
     )
 
 
@@ -115,5 +113,4 @@ def log_communication(
             "skew_ms_median": float(np.median(skew)),
             "skew_ms_p95": float(np.percentile(skew, 95)),
         },
-        namespace=OWN,
     )

@@ -41,7 +41,6 @@ from fourmin.training.heartbeat import Heartbeat
 from fourmin.training.models.init import weights_digest
 from fourmin.training.ranks import barrier, numbers_of_ranks, set_timeout
 from fourmin.training.run_log import (
-    OWN,
     log_clocks,
     log_communication,
     log_hyperparameters,
@@ -96,7 +95,7 @@ def _prepare(job: Job, place: WorkerPlace, control: ControlClient) -> Assembly:
     log = EventLogWriter(job.events_log, resume=again) if place.rank == 0 else SilentLog()
     if again:
         what = {"restart": job.restart, "epoch": job.restart_epoch}
-        log.point(keys.RUN_RESTART, what, namespace=OWN, boot=boot_digest())
+        log.point(keys.RUN_RESTART, what, boot=boot_digest())
         log.sync()
     else:
         log_submission(log, job)
@@ -148,9 +147,9 @@ def _start(run: Assembly, control: ControlClient) -> int:
     """Start the clock, with the command's consent; when this rank left the last barrier (ns)."""
     digest = weights_digest(run.model)
     assert_same_on_all_ranks("the initial weights", digest)
-    run.log.point(keys.INITIAL_WEIGHTS_DIGEST, digest, namespace=OWN)
+    run.log.point(keys.INITIAL_WEIGHTS_DIGEST, digest)
     if run.states is not None:
-        run.log.point(keys.NUMERICS, numerics(), namespace=OWN)
+        run.log.point(keys.NUMERICS, numerics())
         run.states.take(0, (), run.model, run.optimizer, run.step)
         run.states.settle()
     barrier(run.place)
@@ -211,7 +210,7 @@ def _close(
     started = numbers_of_ranks([started_ns], run.place)[:, 0]
     log_clocks(log, run.job, started, exposed_ms)
     order = run.order
-    log.point(keys.DATA_ORDER_DIGEST, order.hexdigest(), namespace=OWN, samples_count=order.count)
+    log.point(keys.DATA_ORDER_DIGEST, order.hexdigest(), samples_count=order.count)
     counters = (host or run.pipeline or run.reducer).counters
     log_communication(log, counters, exposed_ms, epochs.attempted)
     if host:

@@ -75,7 +75,7 @@ def read_everything(data: bytes, judge: Callable[[ForeignSet], object]) -> None:
     """One input through every reader and, as a run of its own set, through every rule."""
     log = read_log(data)
     read_log(data, strict=True)
-    Timeline.from_log(log)
+    Timeline(log)
     run = ForeignRun(MLPERF, "result_0.txt", log)
     found = ForeignSet(MLPERF, "resnet", "resnet", runs=(run,), system="x", described=True)
     judge(found)

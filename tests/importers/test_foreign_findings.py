@@ -25,8 +25,7 @@ from fourmin.cli.main import app
 from fourmin.report.collect import collect
 from fourmin.rules.engine import check
 from fourmin.rules.foreign.check import MOST_FINDINGS
-from fourmin.rules.foreign.table import JUDGES
-from fourmin.rules.registry import RULES
+from fourmin.rules.registry import JUDGES, RULES
 from fourmin.rules.rule import ERROR, NOTE, WARNING, Finding
 
 

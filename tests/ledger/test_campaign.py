@@ -218,7 +218,7 @@ def test_a_folder_that_is_no_campaign(tmp_path: Path) -> None:
 def test_a_registered_campaign_gets_its_seeds_from_the_merge(tmp_path: Path) -> None:
     clock, story = Clock(), Story(runs=2, practice=True)
     with _deterministic(clock, story):
-        campaign = Campaign.register(tmp_path, _plan(story))
+        campaign = Campaign.create(tmp_path, _plan(story), seeds=False)
         assert campaign.history.seeds is None
         assert _errors(campaign.folder) == []
         campaign.assign_registered_seeds("12" * 20)

@@ -35,7 +35,7 @@ def timeline(*events: tuple[str, Any, Any, dict[str, Any]]) -> Timeline:
             "metadata": {**clock, **metadata},
         }  # fmt: skip
         lines.append(f":::MLLOG {json.dumps(record)}\n")
-    return Timeline.from_log(read_log("".join(lines).encode()))
+    return Timeline(read_log("".join(lines).encode()))
 
 
 def played(steps: list[tuple[str | None, int, int]]) -> tuple[Timeline, list[Reading]]:

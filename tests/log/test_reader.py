@@ -228,7 +228,7 @@ def test_v06() -> None:
     assert log.records[0].time_ms == 1_550_000_000_500
     assert {record.dialect for record in log.records} == {"MLL"}
     assert log.records[4].value == 17
-    timeline = Timeline.from_log(log)
+    timeline = Timeline(log)
     assert timeline.time_to_train_ms == 2000
     assert timeline.status == "success"
 
@@ -253,7 +253,7 @@ def test_v05() -> None:
     assert {record.dialect for record in log.records} == {"MLPv0.5.0"}
     assert log.records[1].metadata == {"benchmark": "resnet", "file": "train.py", "lineno": 10}
     assert log.records[3].value == "by hand"
-    timeline = Timeline.from_log(log)
+    timeline = Timeline(log)
     assert timeline.count("cache_clear") == 1
     assert timeline.hyperparameters == {"global_batch_size": 4096, "opt_name": "lars"}
     (evaluation,) = timeline.evaluations
@@ -272,9 +272,9 @@ def check(log: EventLog) -> None:
     for record in log.records:
         json.dumps([record.value, record.metadata], allow_nan=False, ensure_ascii=False).encode()
         assert record.time_ms is None or 0 <= record.time_ms < 2**53
-    timeline = Timeline.from_log(log)
-    _ = timeline.time_to_train_ms, timeline.status, timeline.seeds
-    _ = timeline.clock_samples
+    timeline = Timeline(log)
+    _ = timeline.time_to_train_ms, timeline.status, timeline.hyperparameters
+    _ = timeline.clock_samples, timeline.backward_steps, timeline.restarts
     timeline.first_reaching(0.5)
 
 

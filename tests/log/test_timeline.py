@@ -24,7 +24,7 @@ def timeline(*events: tuple[Any, ...]) -> Timeline:
             "metadata": metadata,
         }
         lines.append(":::MLLOG " + json.dumps(record) + "\n")
-    return Timeline.from_log(read_log("".join(lines).encode()))
+    return Timeline(read_log("".join(lines).encode()))
 
 
 def epoch(number: float) -> dict[str, float]:
@@ -38,7 +38,7 @@ def test_an_empty_log() -> None:
     assert empty.evaluations == ()
     assert empty.value("seed") is None
     assert empty.count("seed") == 0
-    assert empty.seeds == ()
+    assert empty.values("seed") == ()
     assert empty.first_reaching(0) is None
     assert empty.value("submission_org") is None
 
@@ -100,7 +100,7 @@ def test_evaluations_are_paired_with_their_intervals() -> None:
         (16, None, None, None, None),
         (None, 0.3, None, 9, 11),
     ]
-    assert [(i.epoch, i.stop_line) for i in run.eval_intervals] == [
+    assert [(i.epoch, i.stop and i.stop.line) for i in run.eval_intervals] == [
         (4, 3), (8, 5), (None, 11), (20, None),
     ]  # fmt: skip
 
@@ -125,6 +125,7 @@ def test_first_reaching() -> None:
     reached = run.first_reaching(0.759)
     assert reached is not None
     assert reached.epoch == 3
+    assert run.first_reaching(0.76) == reached
     assert run.first_reaching(0.9) is None
 
 
@@ -144,7 +145,7 @@ def test_epochs_and_blocks() -> None:
     assert (block.epoch, block.epoch_count, block.start_ms, block.stop_ms) == (1, 2, 1, 3)
 
 
-def test_hyperparameters_and_conflicts() -> None:
+def test_hyperparameters_and_several_values() -> None:
     run = timeline(
         (1, "global_batch_size", 4096), (1, "global_batch_size", 4096.0),
         (1, "opt_name", "lars"), (1, "opt_name", "sgd"), (1, "opt_name", "lars"),
@@ -154,13 +155,12 @@ def test_hyperparameters_and_conflicts() -> None:
     assert run.hyperparameters == {
         "global_batch_size": 4096, "opt_name": "lars", "gradient_accumulation_steps": 1,
     }  # fmt: skip
-    assert run.conflicts == {
-        "opt_name": ("lars", "sgd"), "gradient_accumulation_steps": (1, True),
-    }  # fmt: skip
-    assert run.global_batch_size == 4096
+    assert run.values("opt_name") == ("lars", "sgd")
+    assert run.values("gradient_accumulation_steps") == (1, True)
+    assert run.values("global_batch_size") == (4096,)
     assert run.value("train_samples") == 1281167
     assert run.value("eval_samples") is None
-    assert run.seeds == (3, 4)
+    assert run.values("seed") == (3, 4)
 
 
 def test_clocks() -> None:

@@ -58,7 +58,7 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, events: list[objec
     path = tmp_path_factory.mktemp("log") / "events.log"
     with EventLogWriter(path, wall_clock=lambda: 1_700_000_000_123_999_999) as log:
         for value, metadata in events:  # type: ignore[misc]
-            log.point("step_loss", value, namespace="fourmin", **metadata)
+            log.point("step_loss", value, **metadata)
     data = path.read_bytes()
     read = read_log(data, strict=True)
     assert {problem.kind for problem in read.problems} <= {"no-records"}

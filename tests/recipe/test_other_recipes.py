@@ -190,7 +190,7 @@ def test_a_key_of_the_log_is_a_line_and_where_it_is_logged(tmp_path: Path) -> No
         "fourmin/training/epochs.py",
         "        self._check_finite(epoch, means)\n",
         "        self._check_finite(epoch, means)\n"
-        "        run.log.point(keys.EPOCH_SECONDS, seconds, namespace=OWN, epoch_num=epoch)\n",
+        "        run.log.point(keys.EPOCH_SECONDS, seconds, epoch_num=epoch)\n",
     )
     assert len(copy.changed()) == 2
     copy.python("docs/tools/log_page.py")

@@ -32,7 +32,7 @@ def timeline(*events: Event) -> Timeline:
             "metadata": metadata,
         }
         lines.append(f":::MLLOG {json.dumps(record)}\n")
-    return Timeline.from_log(read_log("".join(lines).encode()))
+    return Timeline(read_log("".join(lines).encode()))
 
 
 def pair(what: str, number: int, start: int, stop: int) -> tuple[Event, Event]:

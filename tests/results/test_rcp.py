@@ -130,11 +130,11 @@ def test_only_closed_campaigns_that_count_are_compared() -> None:
 
 def test_outside_of_the_reference_points() -> None:
     below = convergence(_batch(1024), _results(*[30] * 5))
-    assert (below.below, below.too_few) == (True, True)
+    assert (below.below, bool(below.too_few)) == (True, True)
     assert below.factor == _resnet50().points[0].mean / 30
     above = convergence(_batch(131072), _results(*[80] * 5))
     assert above.reference == _resnet50().points[-1]
-    assert (above.below, above.too_few, above.factor) == (False, True, None)
+    assert (above.below, bool(above.too_few), above.factor) == (False, True, None)
 
 
 def test_the_closed_division_ends_at_the_largest_reference_point() -> None:

@@ -11,8 +11,6 @@ from fourmin.log import keys
 from fourmin.log.writer import EventLogWriter
 from fourmin.results.run_result import RunFacts
 
-OWN = keys.FOURMIN_NAMESPACE
-
 
 def result_of(folder: Path, *ends: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     """Two epochs of 640 images in 2 s each, evaluations of 1 s each, then `ends`, 6 s later."""
@@ -39,7 +37,7 @@ def result_of(folder: Path, *ends: tuple[str, dict[str, Any]]) -> dict[str, Any]
             log.end(keys.EVAL_STOP, epoch_num=epoch)
         wait(6)
         for key, metadata in ends:
-            log.point(key, "why", namespace=OWN if key == keys.ABORT else "", **metadata)
+            log.point(key, "why", **metadata)
     return RunFacts.read(folder / "events.log").to_json()
 
 

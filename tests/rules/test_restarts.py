@@ -55,7 +55,7 @@ def test_what_was_trained_again_counts_once_and_its_time_counts(tmp_path: Path) 
     assert [e["epoch"] for e in restarted["evaluations"]] == [2, 4, 6, 8, 10, 12]
     assert restarted["epochs"] == plain["epochs"] == 12
     log = read_log(again / "run-2/events.log")
-    epochs = [interval.epoch for interval in Timeline.from_log(log).epoch_intervals]
+    epochs = [interval.epoch for interval in Timeline(log).epoch_intervals]
     assert epochs == list(range(1, 13))
     assert sum(record.key == "epoch_start" for record in log.records) == 14
     assert restarted["restarts"][0]["lost_minutes"] * 60 == pytest.approx(4.0, abs=0.1)

@@ -103,7 +103,7 @@ def test_a_rule_without_what_it_needs_is_not_applied() -> None:
     def needing(view: object, train_samples: int) -> None:
         raise AssertionError
 
-    (found,) = _findings(needing, RunView("there", None))
+    (found,) = _findings(needing, RunView("there"))
     assert (found.severity, found.unchecked, found.reason) == (
         NOTE,
         True,

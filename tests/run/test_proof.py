@@ -199,7 +199,7 @@ def test_another_kind_of_device_comes_close_and_no_nearer(
     assert len(found.comparisons) == EPOCHS + 2
 
     ((run, here),) = prepared.runs.values()
-    claimed = states_of(run)[3]["step_loss"]
+    claimed = states_of(run.timeline)[3]["step_loss"]
     shutil.copytree(honest.states, tmp_path / "own")
     moved = tmp_path / "own" / view.digest / "run-1"
     data = (moved / "epoch-1.state").read_bytes()
@@ -211,7 +211,7 @@ def test_another_kind_of_device_comes_close_and_no_nearer(
             facts, here, prepared.data, prepared.system, launcher, segments=(3,),
             segment_steps=8, starts=starts,
         )  # fmt: skip
-        losses = replay._states(ours)[3]["step_loss"]
+        losses = states_of(ours)[3]["step_loss"]
         off = [abs(a - b) / b for a, b in zip(claimed, losses, strict=True)]
         print("OFF", off)
         assert max(one / (TOLERANCE * GROWTH**step) for step, one in enumerate(off)) > 5

@@ -28,15 +28,13 @@ from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.presets import load_preset
 from fourmin.recipe.schedule import LearningRateSchedule
-from fourmin.results.chips import chips_of
-from fourmin.results.plan import EarlierCampaign, Plan
+from fourmin.results.plan import EarlierCampaign, Plan, chips_of
 from fourmin.results.rcp import references
 from fourmin.results.run_result import RunFacts
 from fourmin.results.summary import summarize
 from fourmin.ruleset import load_ruleset
 from fourmin.system.capture import system_digest
 
-OWN = keys.FOURMIN_NAMESPACE
 CREATED_MS = 1_700_000_000_000
 SYSTEM: dict[str, Any] = {
     "hardware": {
@@ -315,15 +313,14 @@ def _begin(
             "practice": plan.practice,
             "ruleset": plan.ruleset,
         },
-        namespace=OWN,
     )
-    log.point(keys.PACKAGE_DIGEST, plan.package_digest, namespace=OWN)
-    log.point(keys.SYSTEM, {"digest": plan.system_digest, **story.system}, namespace=OWN)
+    log.point(keys.PACKAGE_DIGEST, plan.package_digest)
+    log.point(keys.SYSTEM, {"digest": plan.system_digest, **story.system})
     log.point(keys.CACHE_CLEAR, story.cache_cleared)
     log.start(keys.INIT_START, None)
     configuration = campaign.configuration
-    log.point(keys.CONFIGURATION, configuration.to_json(), namespace=OWN)
-    log.point(keys.DATASET, dict(plan.dataset), namespace=OWN)
+    log.point(keys.CONFIGURATION, configuration.to_json())
+    log.point(keys.DATASET, dict(plan.dataset))
     log.point(keys.SEED, slot.seed)
     for key, value in _hyperparameters(configuration, plan.dataset).items():
         log.point(key, value)
@@ -363,10 +360,10 @@ def play_run(
     clock.pass_ms(900 + chance.random() * 50)
     _begin(log, campaign, slot, attempt, story)
     clock.pass_ms(400 + chance.random() * 50)
-    log.point(keys.INITIAL_WEIGHTS_DIGEST, _digest("weights", slot.seed), namespace=OWN)
+    log.point(keys.INITIAL_WEIGHTS_DIGEST, _digest("weights", slot.seed))
     if campaign.configuration.deterministic:
         numerics = {"cpu_capability": "AVX2", "variables": {}}
-        log.point(keys.NUMERICS, numerics, namespace=OWN)
+        log.point(keys.NUMERICS, numerics)
     _state(log, campaign, slot, 0, [])
     campaign.start(slot, attempt)
     clock.pass_ms(1)
@@ -389,7 +386,7 @@ def play_restart(
     """What rank 0 logs when it goes on after `epoch`."""
     chance = random.Random(f"{slot.seed} {number}")
     boot = ("1" if story.another_boot else "0") * 16
-    log.point(keys.RUN_RESTART, {"restart": number, "epoch": epoch}, namespace=OWN, boot=boot)
+    log.point(keys.RUN_RESTART, {"restart": number, "epoch": epoch}, boot=boot)
     clock.pass_ms(900 + chance.random() * 50)
     _go_to_the_end(log, campaign, slot, story, clock, chance, cut_in, done=epoch)
 
@@ -422,7 +419,6 @@ def _go_to_the_end(
             "skew_ms_median": 1.0,
             "skew_ms_p95": 3.0,
         },
-        namespace=OWN,
     )
     log.point(
         keys.CLOCKS,
@@ -432,12 +428,11 @@ def _go_to_the_end(
             "rank_start_skew_ms": [0.0],
             "rank_wait_ms_mean": [2.0],
         },
-        namespace=OWN,
     )
     if campaign.configuration.algorithm != "synchronous":
         told = {"changes": steps, "mean": 0.5, "median": 0.0, "p95": 1.0, "max": 2}
         told |= {"lost_workers": 0, "repeated_steps": 0}
-        log.point(keys.STALENESS, told, namespace=OWN)
+        log.point(keys.STALENESS, told)
     if story.joules:
         joules = story.joules[slot.run - 1]
         config = campaign.configuration
@@ -445,7 +440,7 @@ def _go_to_the_end(
         if config.device == "cuda":
             method, scope = "nvml", f"{how_many(config.procs_per_node, 'GPU')} a node"
         value = {"joules": joules, "method": method, "scope": scope, "nodes": [joules]}
-        log.point(keys.ENERGY, value, namespace=OWN)
+        log.point(keys.ENERGY, value)
 
 
 def _train(
@@ -482,7 +477,7 @@ def _train(
             return None
         if epoch == 2 and slot.run in story.aborted:
             clock.pass_ms(100)
-            log.point(keys.ABORT, "worker 1: it died", namespace=OWN)
+            log.point(keys.ABORT, "worker 1: it died")
             log.end(keys.RUN_STOP, None, status=keys.ABORTED)
             return None
         batch, steps = config.at(epoch).global_batch_size, schedule.steps_of(epoch)
@@ -496,7 +491,7 @@ def _train(
         log.end(keys.EPOCH_STOP, None, epoch_num=epoch, samples_count=now * batch)
         if epoch == 1:
             losses = [guessing + 0.02 * chance.random() for _ in range(min(8, now))]
-            log.point(keys.STEP_LOSS, losses, namespace=OWN)
+            log.point(keys.STEP_LOSS, losses)
         log.point(
             keys.TRACKED_STATS,
             {
@@ -521,7 +516,7 @@ def _train(
                 low = high = min(learnt[epoch], high)
             correct = int(samples * (low + (high - low) * chance.random())) + reached
             weights = _digest(f"weights after epoch {epoch}", slot.seed)
-            log.point(keys.WEIGHTS_DIGEST, weights, namespace=OWN, epoch_num=epoch)
+            log.point(keys.WEIGHTS_DIGEST, weights, epoch_num=epoch)
             log.start(keys.EVAL_START, None, epoch_num=epoch)
             clock.pass_ms(pace * (15 + chance.random() * 10))
             log.point(
@@ -533,13 +528,11 @@ def _train(
             )
             log.end(keys.EVAL_STOP, None, epoch_num=epoch)
             if saves and not (reached or last):
-                log.point(keys.CHECKPOINT, {"milliseconds": 2.5}, namespace=OWN, epoch_num=epoch)
+                log.point(keys.CHECKPOINT, {"milliseconds": 2.5}, epoch_num=epoch)
         if reached or last:
             break
     log.end(keys.RUN_STOP, None, status=keys.SUCCESS if reached else keys.ABORTED)
-    log.point(
-        keys.DATA_ORDER_DIGEST, _digest("order", slot.seed), namespace=OWN, samples_count=taken
-    )
+    log.point(keys.DATA_ORDER_DIGEST, _digest("order", slot.seed), samples_count=taken)
     return performed
 
 
@@ -552,7 +545,7 @@ def _state(
             "elements_sha256": _digest(f"elements {epoch}", slot.seed),
         }
         value = {**digests, "step_loss": losses}
-        log.point(keys.STATE, value, namespace=OWN, epoch_num=epoch)
+        log.point(keys.STATE, value, epoch_num=epoch)
 
 
 def _digest(what: str, seed: int) -> str:

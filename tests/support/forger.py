@@ -19,7 +19,7 @@ from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.optimizers import OPTIMIZERS
-from fourmin.results.chips import chips_of
+from fourmin.results.plan import chips_of
 from fourmin.rules.hyperparameters import _expected
 from fourmin.system.capture import system_digest
 

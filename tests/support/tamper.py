@@ -191,7 +191,7 @@ def _facts(log: Path) -> RunFacts:
 
 @lru_cache(maxsize=32)
 def _facts_of(events: bytes) -> RunFacts:
-    return RunFacts.of(Timeline.from_log(read_log(events)))
+    return RunFacts.of(Timeline(read_log(events)))
 
 
 def _reseal_ledger(

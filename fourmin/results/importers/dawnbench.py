@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 from fourmin.base.canonical import JSON
@@ -18,11 +19,11 @@ from fourmin.log.records import MLLOG, Record
 from fourmin.results.importers.files import head, read_somebodys
 from fourmin.results.importers.model import (
     DAWNBENCH,
-    TOP5_TARGET,
     ForeignRun,
     ForeignSet,
     read_object,
 )
+from fourmin.results.importers.rounds import DAWNBENCH_RULES, TOP5_TARGET
 
 COLUMNS = ("epoch", "hours", "top1Accuracy", "top5Accuracy")
 BENCHMARK = "imagenet-top5"
@@ -62,7 +63,7 @@ def load_entry(file: Path, path: str) -> ForeignSet:
             found.submitter = _text(found.description.get("author"))
             found.system = _text(found.description.get("hardware"))
     log = read_somebodys(table, MAX_TSV_BYTES, read_table)
-    found.runs = (ForeignRun(DAWNBENCH, f"{shown}.tsv", log),)
+    found.runs = (ForeignRun(DAWNBENCH, f"{shown}.tsv", log, DAWNBENCH_RULES),)
     return found
 
 
@@ -88,9 +89,8 @@ def read_table(data: bytes) -> EventLog:
         cells = line.split("\t")
         epoch, hours, top1, top5 = (_number(cells, places[name]) for name in COLUMNS)
         if hours is None or top5 is None:
-            problems.append(
-                LogProblem("malformed-record", number, "a row without time or accuracy")
-            )
+            what = "a row without time or accuracy"
+            problems.append(LogProblem("malformed-record", number, what))
             continue
         time_ms = hours * _MS_AN_HOUR
         metadata: dict[str, JSON] = {keys.EPOCH_NUM: epoch, "top1": top1}
@@ -106,9 +106,7 @@ def read_table(data: bytes) -> EventLog:
         records.append(_record(last_line, keys.RUN_STOP, None, last_ms, status))
     if len(lines) - 1 > MOST_ROWS:
         problems.append(LogProblem("too-many-records", MOST_ROWS, f"more than {MOST_ROWS} rows"))
-    counts: dict[str, int] = {}
-    for found in problems:
-        counts[found.kind] = counts.get(found.kind, 0) + 1
+    counts = dict(Counter(problem.kind for problem in problems))
     return EventLog(tuple(records), tuple(problems[:100]), counts, len(data), False)
 
 

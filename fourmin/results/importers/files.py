@@ -34,7 +34,7 @@ def read_json(path: Path, shown: str) -> tuple[JSON, str | None]:
     data = read_bytes(path, MAX_JSON_BYTES)
     if isinstance(data, str):
         return None, FAULTS.get(data, data)
-    file = JsonFile.parse(shown, data)
+    file = JsonFile(shown, data)
     if file.error is None:
         return file.value, None
     if file.error.kind in ("byte-order-mark", "duplicate-key", "nan", "infinity", "not-utf8"):

@@ -31,8 +31,6 @@ BENCHMARK = "resnet50"
 MLPERF_BENCHMARK = "resnet"
 TRAIN_SAMPLES = 1_281_167
 EVAL_SAMPLES = 50_000
-TOP5_TARGET = 0.93
-"""DAWNBench's target on ImageNet."""
 _MOST_CHIPS = 10**9
 _WHOLE = re.compile(r"\s*[0-9]{1,9}(?:\.0*)?\s*\Z", re.ASCII)
 
@@ -40,7 +38,7 @@ _WHOLE = re.compile(r"\s*[0-9]{1,9}(?:\.0*)?\s*\Z", re.ASCII)
 class ForeignRun:
     """One run of another benchmark: its log as a timeline, and what follows from it.
 
-    `path` is how findings name the log. `round` is MLPerf's, None for DAWNBench.
+    `path` is how findings name the log. `round` is MLPerf's, or what DAWNBench asks for.
     """
 
     def __init__(
@@ -49,10 +47,8 @@ class ForeignRun:
         self.source = source
         self.path = path
         self.log = log
-        self.timeline = Timeline.from_log(log)
-        if of_round is None and source == MLPERF:
-            of_round = round_of_log(self.timeline)
-        self.round = of_round
+        self.timeline = Timeline(log)
+        self.round = of_round or round_of_log(self.timeline)
 
     @cached_property
     def benchmark(self) -> str:
@@ -97,7 +93,7 @@ class ForeignRun:
     @property
     def target(self) -> float:
         """The accuracy to reach, as a fraction."""
-        return TOP5_TARGET if self.round is None else self.round.quality_target
+        return self.round.quality_target
 
     @cached_property
     def crossing(self) -> Evaluation | None:
@@ -129,7 +125,7 @@ class ForeignRun:
         if not self.timeline.count(keys.RUN_STOP):
             return ABORTED
         status = self.timeline.status
-        early = self.round is not None and not self.round.setup_keys
+        early = not self.round.setup_keys
         if status is None and early:
             return NOT_CONVERGED if self.crossing is None else CONVERGED
         if status != keys.SUCCESS or (self.closed and self.crossing is None and not early):
@@ -139,7 +135,7 @@ class ForeignRun:
     @cached_property
     def global_batch_size(self) -> int | None:
         """Images a step, where the log gives a whole number of them."""
-        value = self.timeline.global_batch_size
+        value = self.timeline.value(keys.GLOBAL_BATCH_SIZE)
         return value if type(value) is int and value > 0 else None
 
     @property

@@ -14,8 +14,7 @@ from fourmin.results import tree
 from fourmin.results.importers import dawnbench, mlperf
 from fourmin.results.importers.model import MLPERF, ForeignSet
 from fourmin.rules.foreign.judge import FOREIGN_RUN, FOREIGN_SET, Judge
-from fourmin.rules.foreign.table import JUDGES
-from fourmin.rules.registry import RULES
+from fourmin.rules.registry import JUDGES, RULES
 from fourmin.rules.rule import Finding, Rule, in_order
 from fourmin.rules.verdict import NOTHING_TO_JUDGE
 

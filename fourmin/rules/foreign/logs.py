@@ -88,11 +88,6 @@ _SUBMISSION_VALUES = {
 _NUMERIC = (int, float)
 
 
-def has_setup(run: ForeignRun) -> bool:
-    """Whether the run's round has the events of today's logs (v0.7 and later)."""
-    return run.round is not None and run.round.setup_keys
-
-
 @judge("LOG001", FOREIGN_RUN, MLPERF)
 def strict_log(run: ForeignRun) -> Iterator[Problem]:
     """A record that is not strict JSON (a key twice, NaN) or cannot be read at all is an error, one
@@ -114,8 +109,6 @@ def event_counts(run: ForeignRun) -> Iterator[Problem]:
     run_start and run_stop once, and none is logged with two values.
     """
     timeline, rules = run.timeline, run.round
-    if rules is None:
-        return
     needed = [keys.RUN_START, keys.RUN_STOP, keys.EVAL_ACCURACY]
     if rules.setup_keys:
         needed = [*_SETUP, *_SAMPLES, keys.EVAL_ACCURACY]
@@ -144,16 +137,11 @@ def _optimizer_keys(run: ForeignRun) -> tuple[str, ...]:
 
 
 def _conflicts(run: ForeignRun) -> Iterator[Problem]:
-    timeline = run.timeline
-    found = dict(timeline.conflicts)
-    for key in (*keys.SUBMISSION_KEYS, *_SAMPLES):
-        if timeline.count(key) > 1:
-            values = timeline.values(key)
-            if len(values) > 1:
-                found[key] = values
-    for key, values in found.items():
-        shown = ", ".join(short(value) for value in values[:3])
-        yield Problem(f"{key} is logged as {shown}", timeline.all(key)[1].line)
+    for key in (*keys.HYPERPARAMETERS, *keys.SUBMISSION_KEYS, *_SAMPLES):
+        values = run.timeline.values(key)
+        if len(values) > 1:
+            shown = ", ".join(short(value) for value in values[:3])
+            yield Problem(f"{key} is logged as {shown}", run.timeline.all(key)[1].line)
 
 
 def _tensors(run: ForeignRun) -> Iterator[Problem]:
@@ -179,7 +167,7 @@ def event_order(run: ForeignRun) -> Iterator[Problem]:
     if start is not None and stop is not None and stop.line < start.line:
         yield Problem("run_stop before run_start", stop.line)
         return
-    if not has_setup(run):
+    if not run.round.setup_keys:
         return
     yield from _setup_order(run, start)
     if start is not None:
@@ -237,7 +225,7 @@ def log_types(run: ForeignRun) -> Iterator[Problem]:
         if problem.kind == "time-not-integer" and "string" in problem.message:
             yield Problem("time_ms is a string", problem.line)
             break
-    if not has_setup(run):
+    if not run.round.setup_keys:
         return
     for key, names in _NUMBERED.items():
         records = run.timeline.all(key)
@@ -247,7 +235,7 @@ def log_types(run: ForeignRun) -> Iterator[Problem]:
                 yield Problem(f"{key} without a number {name}", wrong.line)
     for block in run.timeline.block_intervals:
         if block.epoch_count is not None and block.epoch_count <= 0:
-            yield Problem(f"a block of {block.epoch_count:g} epochs", block.start_line)
+            yield Problem(f"a block of {block.epoch_count:g} epochs", block.start.line)
     stop = run.timeline.last(keys.RUN_STOP)
     if stop is not None and run.timeline.status is None:
         yield Problem("run_stop without status", stop.line)
@@ -288,7 +276,7 @@ def gap_before_start(run: ForeignRun) -> Iterator[Problem]:
     """run_start follows init_stop within a minute, and is not before it by more than a second."""
     stop_ms, start_ms = run.timeline.init_stop_ms, run.timeline.run_start_ms
     start = run.timeline.first(keys.RUN_START)
-    if stop_ms is None or start_ms is None or start is None or not has_setup(run):
+    if stop_ms is None or start_ms is None or start is None or not run.round.setup_keys:
         return
     gap = start_ms - stop_ms
     if gap > LARGEST_GAP_MS:
@@ -302,7 +290,7 @@ def long_initialization(run: ForeignRun) -> Iterator[Problem]:
     """init_stop comes within the round's limit after the first init_start."""
     stop = run.timeline.last(keys.INIT_STOP)
     begun, ended = run.timeline.init_start_ms, run.timeline.init_stop_ms
-    limits = None if run.round is None else run.round.init_minutes
+    limits = run.round.init_minutes
     if stop is None or begun is None or ended is None or limits is None:
         return
     limit = limits[0 if run.closed else 1]

@@ -215,12 +215,8 @@ def not_converged(found: ForeignSet) -> Iterator[Problem]:
 @judge("CNV002", FOREIGN_SET, MLPERF)
 def faster_than_reference(found: ForeignSet) -> Iterator[Problem]:
     """The mean epochs of a closed set against the round's reference at its batch size."""
-    told = found.convergence
-    if told.reference is not None and told.epochs is not None and told.factor is None:
-        yield Problem(
-            f"{told.epochs:.2f} epochs on average; the least that is accepted at batch "
-            f"{told.reference.global_batch_size} is {told.reference.minimum:.2f}"
-        )
+    if found.convergence.too_few:
+        yield Problem(found.convergence.too_few)
 
 
 @judge("CNV003", FOREIGN_SET, MLPERF)

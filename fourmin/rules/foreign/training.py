@@ -20,7 +20,7 @@ from fourmin.results.importers.model import (
 from fourmin.results.run_result import CONVERGED
 from fourmin.rules.compare import short
 from fourmin.rules.foreign.judge import FOREIGN_RUN, judge
-from fourmin.rules.foreign.logs import ODDITIES, has_setup
+from fourmin.rules.foreign.logs import ODDITIES
 from fourmin.rules.rule import ERROR, NOTE, WARNING, Problem
 
 EPOCHS_BETWEEN = 4
@@ -81,7 +81,7 @@ def benchmark_dataset(run: ForeignRun) -> Iterator[Problem]:
         (keys.EVAL_SAMPLES, EVAL_SAMPLES),
     ):
         record = run.timeline.first(key)
-        if record is None or not has_setup(run):
+        if record is None or not run.round.setup_keys:
             continue
         count = number(record.value)
         most = max(math.ceil(expected / batch) * batch, expected * (1 + SAMPLE_SHARE))
@@ -97,7 +97,7 @@ def evaluation_schedule(run: ForeignRun) -> Iterator[Problem]:
     4; up to v0.6 a departure is a warning.
     """
     rules = run.round
-    if rules is None or not run.closed:
+    if not run.closed:
         return
     severity = ERROR if rules.setup_keys else WARNING
     before: float | None = None
@@ -139,7 +139,7 @@ def stops_at_target(run: ForeignRun) -> Iterator[Problem]:
     if stop is not None:
         status = timeline.status
         reached = crossing is not None and crossing.line <= stop.line
-        if status is None and not has_setup(run):
+        if status is None and not run.round.setup_keys:
             pass  # v0.5 and v0.6 did not always say
         elif status not in (keys.SUCCESS, keys.ABORTED):
             yield Problem(f"the status {short(status)}", stop.line)
@@ -157,7 +157,7 @@ def stops_at_target(run: ForeignRun) -> Iterator[Problem]:
             f"evaluated again after epoch {short(later.epoch)}, when epoch "
             f"{short(crossing.epoch)} had reached {run.target:g}",
             later.line,
-            severity=ERROR if run.closed and has_setup(run) else WARNING,
+            severity=ERROR if run.closed and run.round.setup_keys else WARNING,
         )
         return
     yield from _trained_on(run, timeline, crossing.line, crossing.epoch)
@@ -184,7 +184,7 @@ def valid_configuration(run: ForeignRun) -> Iterator[Problem]:
     """Batch, accumulation and batch-norm span are whole numbers above 0, rates, steps, powers and
     LARS's momentum and weight decay numbers above 0, the rest not negative.
     """
-    if not has_setup(run):
+    if not run.round.setup_keys:
         return
     for key, value in run.timeline.hyperparameters.items():
         wrong = _wrong(key, value)
@@ -210,7 +210,7 @@ def closed_division(run: ForeignRun) -> Iterator[Problem]:
     """In the closed division: LARS or SGD; momentum 0.9 below batch 32,768; for LARS end rate 1e-4,
     power 2, epsilon 0 and a weight decay of 1e-4 times a power of two.
     """
-    if not run.closed or run.round is None or not run.round.limits:
+    if not run.closed or not run.round.limits:
         return
     values = run.timeline.hyperparameters
 
@@ -247,7 +247,7 @@ def _power_of_two(value: float) -> bool:
 @judge("SEE002", FOREIGN_RUN, MLPERF)
 def seed_logged(run: ForeignRun) -> Iterator[Problem]:
     """A seed is logged, from v1.0 on. Whether it was chosen cannot be told: none is assigned."""
-    if run.round is None or run.timeline.count(keys.SEED) or not has_setup(run):
+    if run.timeline.count(keys.SEED) or not run.round.setup_keys:
         return
     wanted = run.round.seed_key and run.closed
     yield Problem("no seed is logged", severity=ERROR if wanted else NOTE)

@@ -25,7 +25,6 @@ from fourmin.training.assemble import Assembly
 from fourmin.training.comm.base import CommunicationError
 from fourmin.training.comm.fusion import ReductionCounters
 from fourmin.training.models.batchnorm import bn_statistics
-from fourmin.training.run_log import OWN
 
 LOOKS_EVERY = 0.02
 """Seconds between two looks at an epoch that nobody has told the end of."""
@@ -180,7 +179,6 @@ class Host:
                 "lost_workers": self._run.job.configuration.workers - self._counter.living,
                 "repeated_steps": self._counter.again,
             },
-            namespace=OWN,
         )
 
     def close(self) -> None:
