@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from fourmin.campaign.events import (
     RunStarting,
 )
 from fourmin.campaign.placement import Placement
+from fourmin.campaign.requirements import Data
 from fourmin.campaign.restart import look_at
 from fourmin.campaign.watch import Failure, Watch
 from fourmin.launch import Launcher
@@ -47,10 +48,9 @@ from fourmin.system.privacy import redact
 class Materials:
     """What the runs of a campaign need beside its plan."""
 
-    data_dir: Path
-    manifest: Path
+    data: Data
     system: Mapping[str, Any]
-    placement: Placement = field(default_factory=Placement)
+    placement: Placement
 
 
 def execute(
@@ -215,8 +215,8 @@ class _SlotRun:
             system_digest=plan.system_digest,
             package_digest=plan.package_digest,
             dataset=plan.dataset,
-            data_dir=self._materials.data_dir.resolve(),
-            manifest=self._materials.manifest.resolve(),
+            data_dir=self._materials.data.folder.resolve(),
+            manifest=self._materials.data.path.resolve(),
             events_log=folder / EVENTS_FILE,
             checkpoints=folder / CHECKPOINTS_FOLDER,
             scratch=scratch,

@@ -171,7 +171,7 @@ def prepare(
     if isinstance(wanted, Existing):
         refused += _against_existing(wanted, place, system, data)
     else:
-        samples = data.train_samples if data else samples
+        samples = len(data.manifest.split("train")) if data else samples
         refused += _against_new(wanted, place, benchmark, data)
         if not wanted.request.practice:
             named = names(wanted.request, nodes, system)

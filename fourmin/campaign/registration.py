@@ -64,10 +64,7 @@ def opened(
         require([*against_going_on(campaign, system, data)], prepared.configuration.preset)
         if isinstance(prepared.wanted, Existing) and campaign.history.seeds is None:
             campaign.assign_registered_seeds(registered_beacon(campaign, prepared.wanted.base))
-        yield (
-            campaign,
-            Materials(data.folder, data.path, system, placement),
-        )
+        yield campaign, Materials(data, system, placement)
 
 
 def register(request: Request, placement: Placement, signing_key: Path | None = None) -> Path:
@@ -152,7 +149,7 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
         system_digest=system_digest(system),
         package_digest=package_digest(),
         package_commit=package_commit(),
-        dataset=data.facts(),
+        dataset=data.manifest.facts(),
         configuration=configuration.to_json(),
         configuration_digest=configuration.digest(),
         earlier_campaigns=counted,

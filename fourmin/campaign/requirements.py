@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.installation import install
@@ -70,16 +69,12 @@ class Data:
     """Images that are there: their folder, and what its manifest says."""
 
     folder: Path
-    path: Path
-    """The manifest's."""
     manifest: Manifest
 
     @property
-    def train_samples(self) -> int:
-        return len(self.manifest.split("train"))
-
-    def facts(self) -> dict[str, Any]:
-        return self.manifest.facts()
+    def path(self) -> Path:
+        """The manifest's."""
+        return self.folder / MANIFEST_NAME
 
 
 def missing(configuration: Configuration, place: Place) -> Iterator[FourminError]:
@@ -133,7 +128,7 @@ def find_data(benchmark: Benchmark, data_dir: Path | None) -> Data | None:
             "a run reads the manifest and never scans the images",
             f"`{command('data', 'check', data_dir)}` writes it",
         )
-    return Data(data_dir, path, Manifest.load(path))
+    return Data(data_dir, Manifest.load(path))
 
 
 def look_for_data(
