@@ -2,8 +2,8 @@
 
 Each slot goes through the same steps: intent, workers, start (once rank 0 has asked for it),
 the workers' event log, result from that log, outcome. A run that is cut off goes on in the same
-log, its clock running. Where it cannot, the log says so, the result is made from it, and the
-ledger has both.
+log, its clock running, as that and its checkpoints allow. Where it cannot, the log says so, the
+result is made from it, and the ledger has both.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from fourmin.campaign.events import (
     RunRestarting,
     RunStarting,
 )
-from fourmin.campaign.placement import Placement
+from fourmin.campaign.request import Placement
 from fourmin.campaign.requirements import Data
-from fourmin.campaign.restart import look_at
 from fourmin.campaign.watch import Failure, Watch
 from fourmin.launch import Launcher
-from fourmin.launch.job import Job
+from fourmin.launch.job import Job, complete_checkpoints
 from fourmin.ledger.campaign import CHECKPOINTS_FOLDER, EVENTS_FILE, Campaign, RunState
 from fourmin.log import keys
+from fourmin.log.reader import read_log
 from fourmin.log.records import Record
+from fourmin.log.timeline import Timeline
 from fourmin.log.writer import EventLogWriter
 from fourmin.results.run_result import RunFacts
 from fourmin.results.summary import summarize
@@ -272,3 +273,33 @@ def _record_outcome(
     facts = RunFacts.read(events)
     campaign.finish(slot, attempt, facts, stopped_ms)
     return facts
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """How a run stands whose workers are gone.
+
+    `whole`: its log has everything that a run writes, so it ended of itself. `epoch`: the epoch
+    after which it can go on, 0 for the start of training; None where it cannot.
+    """
+
+    whole: bool
+    epoch: int | None
+
+
+def look_at(run_folder: Path) -> CutOff:
+    """How the run in `run_folder` stands, by its event log and its checkpoints.
+
+    A checkpoint's folder has its final name only when it is complete, so whatever stands under such
+    a name can be used.
+    """
+    timeline = Timeline.from_log(read_log(run_folder / EVENTS_FILE))
+    aborted = timeline.count(keys.ABORT) > 0
+    # The last thing that a run logs.
+    whole = timeline.count(keys.COMMUNICATION) > 0 and not aborted
+    if aborted or not timeline.count(keys.RUN_START) or timeline.count(keys.RUN_STOP):
+        return CutOff(whole, None)
+    # After a kill or a power cut the log may know less than the checkpoints do.
+    logged = {record.metadata.get(keys.EPOCH_NUM) for record in timeline.all(keys.CHECKPOINT)}
+    saved = complete_checkpoints(run_folder / CHECKPOINTS_FOLDER)
+    return CutOff(whole, max((epoch for epoch in saved if epoch in logged), default=0))

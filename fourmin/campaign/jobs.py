@@ -23,8 +23,7 @@ from fourmin.campaign.events import (
     RunFinished,
     event_from_line,
 )
-from fourmin.campaign.placement import Placement
-from fourmin.campaign.request import Existing, Wanted
+from fourmin.campaign.request import Existing, Placement, Wanted
 from fourmin.launch import Submitted, Submitter
 from fourmin.ledger.campaign import Campaign
 from fourmin.recipe.configuration import Configuration

@@ -18,8 +18,7 @@ from fourmin.campaign.existing import against_going_on, registered_beacon
 from fourmin.campaign.jobs import Submission, inner_options
 from fourmin.campaign.keeping import against_keeping, describe_keeping
 from fourmin.campaign.naming import NOBODY, names, require_folder_names
-from fourmin.campaign.placement import Placement
-from fourmin.campaign.request import Existing, New, Request, Wanted
+from fourmin.campaign.request import Existing, New, Placement, Request, Wanted
 from fourmin.campaign.requirements import (
     Data,
     Place,

@@ -15,9 +15,8 @@ from fourmin.base.files import ensure_writable_folder, require_writable_file, wr
 from fourmin.campaign.execute import Materials, mishaps_told
 from fourmin.campaign.existing import against_going_on, registered_beacon
 from fourmin.campaign.naming import names, place_of, require_no_twin
-from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import Prepared, prepare
-from fourmin.campaign.request import Existing, New, Request
+from fourmin.campaign.request import Existing, New, Placement, Request
 from fourmin.campaign.requirements import Data, get_data, other_dataset, require
 from fourmin.campaign.signing import signer
 from fourmin.ledger.campaign import Campaign, require_campaign

@@ -185,9 +185,8 @@ def run(
     from fourmin.campaign.describe import plan_json, plan_lines
     from fourmin.campaign.events import Note, Observers
     from fourmin.campaign.load import LoadWatch
-    from fourmin.campaign.placement import Placement
     from fourmin.campaign.prepare import prepare
-    from fourmin.campaign.request import Existing, Request, choose_campaign
+    from fourmin.campaign.request import Existing, Placement, Request, choose_campaign
     from fourmin.cli.display import choose_display
     from fourmin.cli.output import print_json, say, stdout
     from fourmin.launch.site import load_site

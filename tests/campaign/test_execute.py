@@ -23,10 +23,9 @@ from fourmin.campaign.events import (
     RunStarting,
 )
 from fourmin.campaign.execute import execute
-from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import prepare
 from fourmin.campaign.registration import opened
-from fourmin.campaign.request import Existing, New, Request
+from fourmin.campaign.request import Existing, New, Placement, Request
 from fourmin.ledger.campaign import Campaign
 from fourmin.log.reader import read_log
 from fourmin.rules.engine import check

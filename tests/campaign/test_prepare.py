@@ -18,9 +18,8 @@ from processes import environment, fourmin
 from fourmin.base.errors import FourminError
 from fourmin.campaign.describe import batch_arithmetic, plan_json
 from fourmin.campaign.naming import names
-from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import prepare
-from fourmin.campaign.request import Existing, New, Request
+from fourmin.campaign.request import Existing, New, Placement, Request
 from fourmin.campaign.requirements import get_data
 from fourmin.datasets.check import check_tree
 from fourmin.ruleset import load_ruleset

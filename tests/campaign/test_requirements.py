@@ -14,9 +14,8 @@ from fourmin.base.errors import FourminError
 from fourmin.campaign import prepare as preparing
 from fourmin.campaign import requirements
 from fourmin.campaign.describe import plan_json, plan_lines
-from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import prepare, resolve_configuration
-from fourmin.campaign.request import New, Request
+from fourmin.campaign.request import New, Placement, Request
 from fourmin.campaign.requirements import Place
 from fourmin.estimate.collectives import cost_of
 from fourmin.estimate.hybrid import bucket_sizes, switching
@@ -210,7 +209,7 @@ def test_it_takes_no_time_and_no_torch(tmp_path):
     program = (
         "import sys\n"
         "from fourmin.base.errors import FourminError\n"
-        "from fourmin.campaign.placement import Placement\n"
+        "from fourmin.campaign.request import Placement\n"
         "from fourmin.campaign.prepare import prepare\n"
         "from fourmin.campaign.request import New, Request\n"
         "try:\n"

@@ -16,8 +16,7 @@ import pytest
 
 from fourmin.base.errors import FourminError
 from fourmin.campaign.jobs import inner_options
-from fourmin.campaign.placement import Placement
-from fourmin.campaign.request import New, Request
+from fourmin.campaign.request import New, Placement, Request
 from fourmin.campaign.watch import Watch
 from fourmin.launch import Launched, Surroundings, timeouts
 from fourmin.launch.control import ControlMessage
