@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import require_writable
+from fourmin.base.files import require_room, require_writable
 from fourmin.estimate.models import FP32_BYTES, load_shape
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.optimizers import OPTIMIZERS
@@ -48,14 +47,8 @@ def against_keeping(
     if not (here and configuration.deterministic):
         return
     try:
-        free = shutil.disk_usage(require_writable(folder, "folder of states")).free
+        require_writable(folder, "folder of states")
+        needed = kept_bytes(configuration, runs)
+        require_room(folder, needed, "the states", "they have at most", "--keep-states")
     except FourminError as error:
         yield error
-        return
-    needed = kept_bytes(configuration, runs)
-    if needed > free:
-        yield FourminError(
-            f"there is no room for the states in {folder}",
-            f"they have {needed / 1e9:,.1f} GB at most, and {free / 1e9:,.1f} GB are free",
-            "name a folder on another disk with --keep-states, or leave it out",
-        )

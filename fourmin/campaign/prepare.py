@@ -27,7 +27,7 @@ from fourmin.campaign.requirements import (
     other_dataset,
     require,
 )
-from fourmin.datasets.staging import require_room
+from fourmin.datasets.staging import require_room_for_copy
 from fourmin.estimate.hybrid import with_threshold
 from fourmin.estimate.profile import DEFAULT_PROFILE, load_profile
 from fourmin.launch import Choice, Launcher, choose_launcher, load_launcher, load_submitter
@@ -340,7 +340,7 @@ def _against_staging(stage: Path, wanted: Wanted, data: Data | None) -> Iterator
     if data is None:
         yield from _raised(lambda: require_writable(stage, "staging folder"))
     else:
-        yield from _raised(lambda: require_room(stage, data.manifest, digest))
+        yield from _raised(lambda: require_room_for_copy(stage, data.manifest, digest))
 
 
 def _against_submitting(submission: Submission) -> Iterator[FourminError]:

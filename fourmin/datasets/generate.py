@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import ensure_writable_folder
+from fourmin.base.files import ensure_writable_folder, require_room
 from fourmin.base.installation import install
 from fourmin.base.mishaps import told
 from fourmin.datasets.manifest import BY_NAME, MANIFEST_NAME, SPLITS, ImageRow, Manifest
@@ -30,7 +30,6 @@ from fourmin.datasets.shards import (
     class_member,
     member_header,
     padding,
-    require_room,
     write_index,
     writing_shard,
 )
@@ -86,7 +85,7 @@ def generate_fractals(
     written, done = [], 0
     step = "make room, and run the same command again"
     with told(f"cannot write the images to {dest}", step), _alone(dest):
-        require_room(dest, images * MEAN_BYTES)
+        require_room(dest, images * MEAN_BYTES, "the shards", "they need")
         for one in spread(_write, dest, pieces, workers, f"writing {dest}"):
             written.append(one)
             done += one.shard.samples

@@ -230,14 +230,10 @@ def _name_classes(catalogue: Catalogue, taken: Intake) -> None:
 
 
 def _compare_classes(catalogue: Catalogue, taken: Intake) -> None:
-    counts = {
-        split: dict(
-            catalogue.ask(
-                "SELECT class, count(*) FROM images WHERE split = ? GROUP BY class", split
-            )
-        )
-        for split in SPLITS
-    }
+    counts: dict[str, dict[str, int]] = {split: {} for split in SPLITS}
+    query = "SELECT split, class, count(*) FROM images GROUP BY split, class"
+    for split, name, images in catalogue.ask(query):
+        counts[split][name] = images
     for has, lacks in (SPLITS, SPLITS[::-1]):
         odd = sorted(counts[has].keys() - counts[lacks].keys())
         if odd:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import ensure_writable_folder
+from fourmin.base.files import ensure_writable_folder, require_room
 from fourmin.base.mishaps import told
 from fourmin.datasets.cache import replace_folder
 from fourmin.datasets.catalogue import Catalogue, Where, places
@@ -44,7 +44,6 @@ from fourmin.datasets.shards import (
     lay_out,
     padding,
     read_samples,
-    require_room,
     sample_name,
     write_index,
     writing_shard,
@@ -250,7 +249,7 @@ def _refuse_others(dest: Path, shards: list[Shard]) -> None:
     for left_over in dest.glob(".*.tar.*"):
         left_over.unlink()
     needed = sum(shard.bytes for shard in shards if shard.name not in present)
-    require_room(dest, needed)
+    require_room(dest, needed, "the shards", "they need")
 
 
 def _take_on(place: _Place, shard: Shard) -> tuple[int, int]:

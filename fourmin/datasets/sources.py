@@ -170,12 +170,9 @@ def images_of(unit: Unit, work: Path, found: Sources) -> Iterator[Found]:
                 data = opened.read(member.size)
             found.labels.take(member.parts[-1], data, f"{unit.path.name}: {member.parts[-1]}")
         elif member.parts:
-            into = found.not_read if _is_other(member) else None
+            other = member.parts[-1].lower().endswith(OTHER_IMAGES)
+            into = found.not_read if other else None
             found.ignore(f"{unit.path.name}: {'/'.join(member.parts)}", into)
-
-
-def _is_other(member: Member) -> bool:
-    return member.parts[-1].lower().endswith(OTHER_IMAGES)
 
 
 def _members(unit: Unit, work: Path) -> Iterator[tuple[Path, int, Member]]:

@@ -19,7 +19,7 @@ from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder
 from fourmin.datasets.manifest import Manifest, header_digest
 from fourmin.datasets.manifest_image import share_manifest
-from fourmin.datasets.staging import require_room
+from fourmin.datasets.staging import require_room_for_copy
 from fourmin.launch.job import Job
 from fourmin.launch.timeouts import IDLE_SECONDS, shortened
 from fourmin.ledger.campaign import CAMPAIGN_FILE
@@ -183,7 +183,7 @@ def _staging_problem(job: Job, manifest: Manifest) -> str:
         return ""
     try:
         ensure_writable_folder(job.stage, "staging folder")
-        require_room(job.stage, manifest, job.campaign)
+        require_room_for_copy(job.stage, manifest, job.campaign)
     except FourminError as error:
         return f"{error.what}: {error.why}"
     return ""
