@@ -24,7 +24,8 @@ from fourmin.campaign.events import (
     event_from_line,
 )
 from fourmin.campaign.request import Existing, Placement, Wanted
-from fourmin.launch import Submitted, Submitter
+from fourmin.launch import Submitter
+from fourmin.launch.submit import FollowedJob
 from fourmin.ledger.campaign import Campaign
 from fourmin.recipe.configuration import Configuration
 
@@ -56,7 +57,7 @@ class Submission:
         name = f"{self.configuration.preset}-{stamp}-{secrets.token_hex(3)}"
         return self.results / JOBS_FOLDER / name
 
-    def submit(self, folder: Path) -> Submitted | str:
+    def submit(self, folder: Path) -> FollowedJob | str:
         """Submit a job whose files lie in `folder`. Raises FourminError."""
         return self.submitter.submit(self.configuration, self._options(folder), folder)
 
@@ -142,7 +143,7 @@ class _Follower:
         self._finished = 0
         self.campaign: Path | None = None
 
-    def follow(self, job: Submitted) -> int:
+    def follow(self, job: FollowedJob) -> int:
         """Follow one job until it is over; the runs that it finished.
 
         Raises FourminError unless it ended well, or nobody knows how it ended.
@@ -184,7 +185,7 @@ class _Follower:
             return ""
         return command("run", "--resume", self.campaign, "--launcher", self._launcher)
 
-    def _pass_on(self, line: bytes, job: Submitted) -> None:
+    def _pass_on(self, line: bytes, job: FollowedJob) -> None:
         event = event_from_line(line)
         if isinstance(event, CampaignOpened):
             self.campaign = Path(event.campaign)

@@ -78,21 +78,21 @@ class Hub:
 
         Raises FourminError that names the node which is not fit.
         """
-        nodes = self._present()
-        _ask(nodes, "prepare", job=job.to_json())
-        facts = self._replies(nodes, "facts", "look at themselves", self._timeouts.look)
-        _know_clocks(nodes)
-        told = [
-            preflight.NodeFacts(
-                f"node {node.name}", said["facts"], node.clock.offset_ms, node.clock.uncertainty_ms
-            )
-            for node, said in facts
-        ]
-        preflight.compare(job, told)
+        facts = self._ask(
+            "prepare", "facts", "look at themselves", self._timeouts.look, job=job.to_json()
+        )
+        nodes = [node for node, _ in facts]
+        preflight.compare(
+            job,
+            [
+                preflight.NodeFacts(f"node {node.name}", said["facts"], node.clock)
+                for node, said in facts
+            ],
+        )
         run = NodesRun(nodes, job, self._timeouts.end)
         clocks = {
-            "offset_ms": [round(node.clock_offset_ms, 3) for node in told],
-            "uncertainty_ms": [round(node.clock_uncertainty_ms, 3) for node in told],
+            "offset_ms": [round(node.clock.offset_ms, 3) for node in nodes],
+            "uncertainty_ms": [round(node.clock.uncertainty_ms, 3) for node in nodes],
         }
         master = _meeting_address(nodes)
         for node in nodes:
@@ -116,15 +116,10 @@ class Hub:
 
         Raises FourminError that names the first that cannot.
         """
-        nodes, names = self._present(), [socket.gethostname()]
-        _ask(nodes, "try", configuration=configuration.to_json(), names=names)
         patience = self._timeouts.look + self._timeouts.imports
-        said = self._replies(nodes, "tried", "measure themselves", patience)
-        _know_clocks(nodes)
-        return [
-            Trial.of(node.name, answer, node.clock.offset_ms, node.clock.uncertainty_ms)
-            for node, answer in said
-        ]
+        asked = {"configuration": configuration.to_json(), "names": [socket.gethostname()]}
+        said = self._ask("try", "tried", "measure themselves", patience, **asked)
+        return [Trial.of(node.name, answer, node.clock) for node, answer in said]
 
     def close(self) -> None:
         """Tell all nodes that no run follows, and hang up."""
@@ -142,10 +137,21 @@ class Hub:
     def _present(self) -> list[Node]:
         return [self._nodes[index] for index in sorted(self._nodes) if not self._nodes[index].lost]
 
-    def _replies(
-        self, nodes: list[Node], kind: str, doing: str, seconds: float
+    def _ask(
+        self, question: str, answer: str, doing: str, seconds: float, **data: Any
     ) -> list[tuple[Node, Mapping[str, Any]]]:
-        """What each node answers. Raises FourminError for the first that cannot or does not."""
+        """What each node answers; their clocks are then known as well as they can be.
+
+        Raises FourminError for the first that cannot or does not answer.
+        """
+        nodes = self._present()
+        for node in nodes:
+            while not node.replies.empty():  # to a question that was given up
+                node.replies.get_nowait()
+            try:
+                node.wire.send(question, **data)
+            except OSError:
+                raise _gone(node, 0) from None
         said: dict[int, Mapping[str, Any]] = {}
         deadline = time.monotonic() + seconds
         waiting = Waiting(self._say, len(nodes), f"nodes to {doing}")
@@ -161,11 +167,15 @@ class Hub:
                     continue
                 if message is None:
                     raise _gone(node, seconds)
-                if message["kind"] != kind:
+                if message["kind"] != answer:
                     raise FourminError(
                         f"node {node.name} is not fit for the run", str(message.get("summary", ""))
                     )
                 said[node.index] = message
+        while not all(node.clock_is_known() or node.lost for node in nodes):
+            for node in nodes:
+                node.ping()
+            time.sleep(0.02)
         return [(node, said[node.index]) for node in nodes]
 
     def _serve(self, connection: socket.socket) -> None:
@@ -239,25 +249,6 @@ class Hub:
             return [name for name in self._names if name not in here.values()]
         gone = {node.index: node.name for node in self.lost()}
         return [gone.get(i, f"place {i}") for i in range(self._wanted) if i not in here]
-
-
-def _ask(nodes: list[Node], kind: str, **data: Any) -> None:
-    """Send all nodes a question. Raises FourminError where one is gone."""
-    for node in nodes:
-        while not node.replies.empty():  # to a question that was given up
-            node.replies.get_nowait()
-        try:
-            node.wire.send(kind, **data)
-        except OSError:
-            raise _gone(node, 0) from None
-
-
-def _know_clocks(nodes: list[Node]) -> None:
-    """Ask all of them until their clocks are known as well as they can be."""
-    while not all(node.clock_is_known() or node.lost for node in nodes):
-        for node in nodes:
-            node.ping()
-        time.sleep(0.02)
 
 
 def _meeting_address(nodes: list[Node]) -> str:
