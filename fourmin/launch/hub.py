@@ -18,41 +18,36 @@ from functools import partial
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.launch import network, preflight
+from fourmin.launch import Surroundings, network, preflight
 from fourmin.launch.control import accept_all
 from fourmin.launch.job import Job
 from fourmin.launch.nodes import Node, NodesRun
-from fourmin.launch.timeouts import PING_SECONDS, Timeouts, Waiting, shortened
+from fourmin.launch.timeouts import PING_SECONDS, Waiting, shortened
 from fourmin.launch.trial import Trial
 from fourmin.launch.wire import RefusedError, Wire, welcome
 from fourmin.recipe.configuration import Configuration
 
 
 class Hub:
-    """Where the nodes of a command meet. `names`: those that are expected, where known.
-
-    `say` is told whom it waits for.
-    """
+    """Where the nodes of a command meet. `names`: those that are expected, where known."""
 
     def __init__(
         self,
         nodes: int,
         names: tuple[str, ...] = (),
-        port: int = 0,
+        around: Surroundings | None = None,
         token: str = "",
-        timeouts: Timeouts | None = None,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.token = token or secrets.token_hex(16)
-        self._timeouts = timeouts or Timeouts()
-        self._say = say
+        around = around or Surroundings()
+        self._timeouts, self._say = around.timeouts, around.say
         self._wanted = nodes
         self._names = names
         self._nodes: dict[int, Node] = {}
         self._changed = threading.Condition()
         self._closed = False
         self._run: NodesRun | None = None
-        self._socket = network.listen(port)
+        self._socket = network.listen(around.port)
         self.port = int(self._socket.getsockname()[1])
         for work in (partial(accept_all, self._socket, self._serve), self._ping):
             threading.Thread(target=work, name="fourmin-hub", daemon=True).start()

@@ -59,8 +59,7 @@ class SlurmLauncher:
     """One job step a run."""
 
     def __init__(self, surroundings: Surroundings) -> None:
-        self._site = surroundings.site
-        self._timeouts, self._say = surroundings.timeouts, surroundings.say
+        self._around, self._site = surroundings, surroundings.site
         self._left_out: frozenset[str] = frozenset()
 
     def describe(self, configuration: Configuration) -> str:
@@ -119,7 +118,7 @@ class SlurmLauncher:
 
     def _gather(self, configuration: Configuration, names: tuple[str, ...], scratch: Path) -> _Step:
         """Start a process on each of these nodes, and wait for all of them."""
-        hub = Hub(len(names), names, timeouts=self._timeouts, say=self._say)
+        hub = Hub(len(names), names, self._around)
         output = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - it lives with the step
         try:
             process = subprocess.Popen(
@@ -134,9 +133,9 @@ class SlurmLauncher:
         except BaseException:
             hub.close()
             raise
-        step = _Step(hub, process, output, self._timeouts.end)
+        step = _Step(hub, process, output, self._around.timeouts.end)
         try:
-            hub.wait(self._timeouts.join, step.ended_early)
+            hub.wait(self._around.timeouts.join, step.ended_early)
         except BaseException:
             step.give_up()
             raise
@@ -150,7 +149,7 @@ class SlurmLauncher:
         names: Sequence[str] = (),
     ) -> list[str]:
         command = srun_command(configuration, self._site, addresses, port, names)
-        return [*command, *self._timeouts.options()]
+        return [*command, *self._around.timeouts.options()]
 
 
 @dataclass(frozen=True)

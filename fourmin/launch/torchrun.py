@@ -75,19 +75,15 @@ class TorchrunLauncher:
 
     def _nodes(self, nodes: int) -> Hub:
         """Where the nodes are; the first time, they are waited for."""
-        if self._hub is None:
-            self._hub = self._gather(nodes)
-        return self._hub
-
-    def _gather(self, nodes: int) -> Hub:
-        known = os.environ.get(TOKEN_VARIABLE, "")
-        around = self._surroundings
-        hub = Hub(nodes, (), around.port, known, around.timeouts, around.say)
+        if self._hub is not None:
+            return self._hub
+        known, say = os.environ.get(TOKEN_VARIABLE, ""), self._surroundings.say
+        hub = Hub(nodes, (), self._surroundings, known)
         try:
             if nodes > 1 and not known:
-                self._surroundings.say("on each other node, with the same fourmin, run its line:")
+                say("on each other node, with the same fourmin, run its line:")
                 for command in self._commands(nodes, str(hub.port), hub.token):
-                    self._surroundings.say(f"  {command}")
+                    say(f"  {command}")
             self._own = subprocess.Popen(
                 _node_command(["127.0.0.1"], str(hub.port), 0, self._timeouts),
                 env={**os.environ, TOKEN_VARIABLE: hub.token},
@@ -98,6 +94,7 @@ class TorchrunLauncher:
         except BaseException:
             hub.close()
             raise
+        self._hub = hub
         return hub
 
     def _ended_early(self) -> str:

@@ -299,7 +299,7 @@ def test_without_a_survey_the_step_must_be_named(installed, monkeypatch, tmp_pat
 
 def test_a_surveyed_node_decides_for_the_others(monkeypatch):
     nodes(monkeypatch, 0, ())
-    survey = Survey({"software": {}}, "0" * 64, 8, ["8.0", "9.0"], True)
+    survey = Survey({"software": {}}, 8, ["8.0", "9.0"], True)
     assert Survey.from_text(f"a greeting\n{survey.to_text()}\n") == survey
     place = Place.seen("slurm", survey)
     assert resolve_configuration(Request("resnet50-8k"), place).step == "fast"
