@@ -7,13 +7,13 @@ submits the next job where a campaign has more runs than one job is to have.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.errors import INTERRUPTED, FourminError, Interrupted
+from fourmin.base.errors import INTERRUPTED, USAGE, FourminError, Interrupted
 from fourmin.base.text import command
 from fourmin.campaign.events import (
     CampaignClosed,
@@ -127,11 +127,7 @@ def run_in_jobs(submission: Submission, observer: Observer) -> Path | str:
         if follower.campaign is not None and Campaign(follower.campaign).closed:
             return follower.campaign
         if not runs:
-            raise FourminError(
-                f"{job.name} ended without an outcome of any run",
-                follower.what_is_left(),
-                follower.how_to_go_on(),
-            )
+            raise follower.error(f"{job.name} ended without an outcome of any run")
 
 
 class _Follower:
@@ -160,30 +156,22 @@ class _Follower:
         except (KeyboardInterrupt, Interrupted):
             self._observer.take(Note(f"cancelling {job.name}"))
             job.cancel()
-            raise FourminError(
-                f"interrupted; {job.name} is cancelled",
-                self.what_is_left(),
-                self.how_to_go_on(),
-                exit_code=INTERRUPTED,
-            ) from None
+            raise self.error(f"interrupted; {job.name} is cancelled", INTERRUPTED) from None
         if last is not None and last.phase == "ended":
             return self._finished - before
-        lines = job.errors()
-        raise FourminError(
-            f"{job.name} ended: {last.text if last else 'unknown'}",
-            "\n".join([self.what_is_left(), *lines]),
-            "" if any(line.startswith(" next: ") for line in lines) else self.how_to_go_on(),
-            exit_code=(last.exit_code if last else 0) or 2,
-        )
+        how, code = (last.text, last.exit_code) if last else ("unknown", 0)
+        raise self.error(f"{job.name} ended: {how}", code or USAGE, job.errors())
 
-    def what_is_left(self) -> str:
-        """Where the campaign is, for a message."""
-        return f"the campaign is {self.campaign}" if self.campaign else "no campaign was registered"
-
-    def how_to_go_on(self) -> str:
-        if self.campaign is None:
-            return ""
-        return command("run", "--resume", self.campaign, "--launcher", self._launcher)
+    def error(self, what: str, exit_code: int = USAGE, lines: Sequence[str] = ()) -> FourminError:
+        """Why no job follows, with what is left of the campaign, and how to go on with it where
+        `lines`, the last ones that the job said, do not say so.
+        """
+        left, step = "no campaign was registered", ""
+        if self.campaign is not None:
+            left = f"the campaign is {self.campaign}"
+            if not any(line.startswith(" next: ") for line in lines):
+                step = command("run", "--resume", self.campaign, "--launcher", self._launcher)
+        return FourminError(what, "\n".join([left, *lines]), step, exit_code)
 
     def _pass_on(self, line: bytes, job: FollowedJob) -> None:
         event = event_from_line(line)
