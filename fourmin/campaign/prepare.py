@@ -116,9 +116,10 @@ def prepare(
     """
     placement = placement or Placement()
     if isinstance(wanted, Existing):
-        nodes = wanted.campaign.configuration.nodes
+        asked = wanted.campaign.configuration
     else:
-        nodes = _asked(wanted.request)[0].nodes
+        asked, _ = _asked(wanted.request)
+    nodes = asked.nodes
     choice = choose_launcher(placement.launcher, nodes)
     site = placement.site.over(choice.name, placement.job_options)
     launcher = load_launcher(choice.name, placement.surroundings(site, say))
@@ -150,7 +151,6 @@ def prepare(
         step = f"step: {configuration.step}, as registered"
     else:
         configuration = resolve_configuration(wanted.request, place)
-        asked = _asked(wanted.request)[0]
         step = describe_step(configuration, asked.step, place.against_fast)
         if submitter is not None and is_auto(asked.device) and is_auto(asked.step):
             # This host's device is not that of the job, which plans anew.

@@ -37,7 +37,7 @@ class Examination:
         """As `fourmin doctor --json` prints it."""
         return {
             "ok": self.ok,
-            "checks": [check.to_json() for check in self.checks],
+            "checks": [vars(check) for check in self.checks],
             "presets": [preset.to_json() for preset in self.presets],
         }
 
