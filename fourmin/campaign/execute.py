@@ -147,8 +147,7 @@ class _SlotRun:
                 failure.details,
                 f"put it right, then: {resume(self._campaign.folder)}",
             )
-        summary = None if failure is None else failure.summary
-        facts = _record_outcome(self._campaign, slot, self._attempt, summary, self._stopped_ms)
+        facts = self._record_outcome(failure)
         started_in = self._campaign.history.runs[slot.run].started_in_seconds
         self._observer.take(RunFinished.of(facts, started_in))
         if failure is not None and failure is not _EARLIER:
@@ -160,6 +159,18 @@ class _SlotRun:
                 + ("goes on with the next run" if more else "closes the campaign"),
                 exit_code=NOT_CONVERGED,
             )
+
+    def _record_outcome(self, failure: Failure | None) -> RunFacts:
+        """Make the result from the log alone and record it; a failure goes into the log first."""
+        events = self._campaign.run_folder(self._slot.run) / EVENTS_FILE
+        if failure is not None:
+            with EventLogWriter(events, resume=True) as log:
+                log.point(keys.ABORT, redact(failure.summary), namespace=keys.FOURMIN_NAMESPACE)
+                log.end(keys.RUN_STOP, None, status=keys.ABORTED)
+                log.sync()
+        facts = RunFacts.read(events)
+        self._campaign.finish(self._slot, self._attempt, facts, self._stopped_ms)
+        return facts
 
     def _refuse_another_attempt(self) -> None:
         """Raise FourminError where one more would make the campaign invalid."""
@@ -254,25 +265,6 @@ def mishaps_told(folder: Path, slot: RunState | None = None) -> Iterator[None]:
             step,
             told.exit_code,
         ) from None
-
-
-def _record_outcome(
-    campaign: Campaign,
-    slot: RunState,
-    attempt: int,
-    failure: str | None,
-    stopped_ms: int | None,
-) -> RunFacts:
-    """Make the result from the log alone and record it; a failure goes into the log first."""
-    events = campaign.run_folder(slot.run) / EVENTS_FILE
-    if failure is not None:
-        with EventLogWriter(events, resume=True) as log:
-            log.point(keys.ABORT, redact(failure), namespace=keys.FOURMIN_NAMESPACE)
-            log.end(keys.RUN_STOP, None, status=keys.ABORTED)
-            log.sync()
-    facts = RunFacts.read(events)
-    campaign.finish(slot, attempt, facts, stopped_ms)
-    return facts
 
 
 @dataclass(frozen=True)

@@ -297,7 +297,7 @@ def test_a_run_that_ended_just_before_the_command_was_killed_needs_no_restart(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fourmin.campaign.execute._record_outcome", killed)
+        patch.setattr("fourmin.campaign.execute._SlotRun._record_outcome", killed)
         with pytest.raises(FourminError):
             run(request_, ActingLauncher())
     (folder,) = request_.results_dir.iterdir()
