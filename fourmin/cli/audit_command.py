@@ -90,9 +90,7 @@ def prove(
     campaign: options.Campaign,
     challenge: Annotated[Path, typer.Option(metavar="FILE", help="The auditor's challenge.")],
     states: States,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The proof.")
-    ] = Path("proof.tar"),
+    output: Annotated[Path, options.output(metavar="FILE", help="The proof.")] = Path("proof.tar"),
 ) -> None:
     """Pack the states that a challenge asks for, for its auditor.
 

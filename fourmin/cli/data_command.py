@@ -54,8 +54,7 @@ def check(
     Shards have their manifest already: every byte of them is compared with it.
     Exit code 0: the tree is clean (and is the benchmark's); 2: it is not.
     """
-    from fourmin.datasets.check import check_tree
-    from fourmin.datasets.check_shards import check_shards
+    from fourmin.datasets.check import check_shards, check_tree
     from fourmin.datasets.report import compare_with_benchmark
     from fourmin.datasets.shards import holds_shards
 

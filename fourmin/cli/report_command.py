@@ -26,9 +26,7 @@ def report(
     ] = "table",
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", help="Write to this file (site: folder), not to standard output."
-        ),
+        options.output(help="Write to this file (site: folder), not to standard output."),
     ] = None,
     chart: Annotated[
         str | None,

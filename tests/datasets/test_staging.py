@@ -9,8 +9,7 @@ import pytest
 from images import make_tree
 
 from fourmin.base.errors import FourminError
-from fourmin.datasets.check import check_tree
-from fourmin.datasets.check_shards import check_shards
+from fourmin.datasets.check import check_shards, check_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.prepare import prepare
 from fourmin.datasets.staging import copy_dataset, left_behind, require_room_for_copy, staged_folder
