@@ -7,24 +7,26 @@ a host that has gone without a word and measures its clock.
 
 from __future__ import annotations
 
+import os
 import queue
 import secrets
 import socket
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 from fourmin.base.errors import FourminError
 from fourmin.launch import Surroundings, network, preflight
 from fourmin.launch.control import accept_all
 from fourmin.launch.job import Job
 from fourmin.launch.nodes import Node, NodesRun
-from fourmin.launch.timeouts import PING_SECONDS, Waiting, shortened
+from fourmin.launch.timeouts import PING_SECONDS, Timeouts, Waiting, shortened
 from fourmin.launch.trial import Trial
-from fourmin.launch.wire import RefusedError, Wire, welcome
+from fourmin.launch.wire import TOKEN_VARIABLE, RefusedError, Wire, welcome
 from fourmin.recipe.configuration import Configuration
 
 
@@ -267,3 +269,73 @@ def _gone(node: Node, seconds: float) -> FourminError:
         node.lost or f"nothing within {seconds:.0f} s",
         "see that it is up, or leave it out",
     )
+
+
+class Step:
+    """A hub, and the process here by which its nodes come: all of them, or the first one."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        command: Sequence[str],
+        name: str,
+        timeouts: Timeouts,
+        output: IO[bytes] | None = None,
+    ) -> None:
+        """Start `command`, which messages call `name`, and wait for all nodes.
+
+        It prints to `output`, where that is given. Raises FourminError where a node does not come.
+        """
+        self.hub = hub
+        self._name, self._timeouts, self._output = name, timeouts, output
+        try:
+            self.process = subprocess.Popen(
+                command,
+                env={**os.environ, TOKEN_VARIABLE: hub.token},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output and subprocess.STDOUT,
+                # Ctrl-C goes to the command alone, which then ends the workers in order.
+                start_new_session=True,
+            )
+        except BaseException:
+            hub.close()
+            raise
+        try:
+            self.wait(timeouts.join)
+        except BaseException:
+            self.give_up()
+            raise
+
+    def wait(self, seconds: float) -> None:
+        """Wait for all nodes, as `Hub.wait` does; also those that come again."""
+        self.hub.wait(seconds, self._ended_early)
+
+    def printed(self) -> str:
+        """What the process has printed."""
+        if self._output is None:
+            return ""
+        self._output.seek(0)
+        return self._output.read().decode(errors="replace").strip()
+
+    def give_up(self) -> None:
+        """End it though not all of the nodes may have come."""
+        # srun passes it on; a process that waits for the hub would wait long.
+        self.process.terminate()
+        self.end()
+
+    def end(self) -> None:
+        """Send the nodes home and wait for the process; end it if it does not end."""
+        self.hub.close()
+        try:
+            self.process.wait(self._timeouts.end)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _ended_early(self) -> str:
+        """Why no more nodes will come, or ''."""
+        code = self.process.poll()
+        if code is None:
+            return ""
+        return "; ".join([f"{self._name} ended with {code}", *self.printed().splitlines()[-4:]])

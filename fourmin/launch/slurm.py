@@ -16,18 +16,16 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from fourmin.base.errors import FourminError
 from fourmin.base.processes import Scratch
 from fourmin.launch import Surroundings, network
 from fourmin.launch.agent import OUTPUT_LIMIT, describe_agents
-from fourmin.launch.hub import Hub
+from fourmin.launch.hub import Hub, Step
 from fourmin.launch.job import Job
 from fourmin.launch.nodes import NodesRun
 from fourmin.launch.site import Site
 from fourmin.launch.trial import Trial
-from fourmin.launch.wire import TOKEN_VARIABLE
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.survey import Survey
 
@@ -116,30 +114,12 @@ class SlurmLauncher:
     def close(self) -> None:
         """Nothing outlives a run."""
 
-    def _gather(self, configuration: Configuration, names: tuple[str, ...], scratch: Path) -> _Step:
+    def _gather(self, configuration: Configuration, names: tuple[str, ...], scratch: Path) -> Step:
         """Start a process on each of these nodes, and wait for all of them."""
         hub = Hub(len(names), names, self._around)
         output = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - it lives with the step
-        try:
-            process = subprocess.Popen(
-                self._srun(configuration, network.reachable_names(), str(hub.port), names),
-                env={**os.environ, TOKEN_VARIABLE: hub.token},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                # Ctrl-C goes to the command alone, which then ends the workers in order.
-                start_new_session=True,
-            )
-        except BaseException:
-            hub.close()
-            raise
-        step = _Step(hub, process, output, self._around.timeouts.end)
-        try:
-            hub.wait(self._around.timeouts.join, step.ended_early)
-        except BaseException:
-            step.give_up()
-            raise
-        return step
+        srun = self._srun(configuration, network.reachable_names(), str(hub.port), names)
+        return Step(hub, srun, "srun", self._around.timeouts, output)
 
     def _srun(
         self,
@@ -152,46 +132,10 @@ class SlurmLauncher:
         return [*command, *self._around.timeouts.options()]
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A job step with one process on each node, and where they meet."""
-
-    hub: Hub
-    process: subprocess.Popen[bytes]
-    output: IO[bytes]
-    end_seconds: float
-
-    def ended_early(self) -> str:
-        """Why no more nodes will come, or ''."""
-        code = self.process.poll()
-        if code is None:
-            return ""
-        return "; ".join([f"srun ended with {code}", *self.printed().splitlines()[-4:]])
-
-    def printed(self) -> str:
-        self.output.seek(0)
-        return self.output.read().decode(errors="replace").strip()
-
-    def give_up(self) -> None:
-        """End it though not all of its processes may have come."""
-        # srun passes it on; a process that waits for the hub would wait long.
-        self.process.terminate()
-        self.end()
-
-    def end(self) -> None:
-        """Send its processes home and wait for srun; end it if it does not."""
-        self.hub.close()
-        try:
-            self.process.wait(self.end_seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
 class SlurmRun:
     """The workers of one run, and the job step they are in."""
 
-    def __init__(self, run: NodesRun, step: _Step) -> None:
+    def __init__(self, run: NodesRun, step: Step) -> None:
         self._run, self._step = run, step
         self.messages, self.go = run.messages, run.go
 
