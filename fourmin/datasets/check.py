@@ -28,7 +28,7 @@ from fourmin.base.errors import FourminError
 from fourmin.datasets.catalogue import Catalogue, Found
 from fourmin.datasets.images import Scanned, printable, require_pillow, scan_image
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest, is_image_name, name_fault
-from fourmin.datasets.pool import Progress, spread
+from fourmin.datasets.pool import Progress, spread, unfollowed
 from fourmin.datasets.report import NOTHING_KNOWN, CheckReport, Known
 from fourmin.datasets.shards import ShardIndex, read_samples, require_finished, sample_name
 
@@ -43,7 +43,7 @@ _JUNK = ("__macosx", "lost+found", "@eadir", "$recycle.bin")
 def check_tree(
     data_dir: Path,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unfollowed,
     *,
     known: Known = NOTHING_KNOWN,
 ) -> CheckReport:
@@ -77,7 +77,7 @@ def check_tree(
 def check_shards(
     data_dir: Path,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unfollowed,
     *,
     known: Known = NOTHING_KNOWN,
 ) -> CheckReport:
@@ -105,8 +105,7 @@ def check_shards(
             if one.row is None:
                 report.problem(one.name, one.problem)
         done += shard.samples
-        if progress is not None:
-            progress(done, images)
+        progress(done, images)
     catalogue.sort()
     report.settle(catalogue, known, {})
     seen, report.manifest = report.manifest, None
@@ -123,7 +122,7 @@ def look_at(
     catalogue: Catalogue,
     report: CheckReport,
     workers: int | None,
-    progress: Progress | None,
+    progress: Progress,
     purpose: str,
 ) -> None:
     """Read, hash and decode every image of `catalogue` that was not looked at yet."""
@@ -137,8 +136,7 @@ def look_at(
             if scanned.row is None:
                 report.problem(scanned.name, scanned.problem)
         done += len(found)
-        if progress is not None:
-            progress(done, total)
+        progress(done, total)
 
 
 def is_junk(name: str) -> bool:

@@ -21,7 +21,7 @@ from fourmin.base.files import ensure_writable_folder, require_room
 from fourmin.base.installation import install
 from fourmin.base.mishaps import told
 from fourmin.datasets.manifest import BY_NAME, MANIFEST_NAME, SPLITS, ImageRow, Manifest
-from fourmin.datasets.pool import Progress, spread
+from fourmin.datasets.pool import Progress, spread, unfollowed
 from fourmin.datasets.prepare import PreparedData
 from fourmin.datasets.shards import (
     END,
@@ -49,7 +49,7 @@ class Size(NamedTuple):
 
 
 def generate_fractals(
-    dest: Path, size: Size, workers: int | None = None, progress: Progress | None = None
+    dest: Path, size: Size, workers: int | None = None, progress: Progress = unfollowed
 ) -> PreparedData:
     """Write the first classes and images of `fractals` to `dest`, which is empty or not there.
 
@@ -75,8 +75,7 @@ def generate_fractals(
         for one in spread(_write, (dest, size), pieces, workers, f"writing {dest}"):
             written.append(one)
             done += one[0].samples
-            if progress is not None:
-                progress(done, images)
+            progress(done, images)
         written.sort(key=lambda one: one[0].name)
         shards = [shard for shard, _ in written]
         rows = (row for _, images_of_shard in written for row in images_of_shard)
