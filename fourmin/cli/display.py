@@ -62,6 +62,10 @@ class Display:
     def __exit__(self, *_: object) -> None:
         return None
 
+    def say(self, text: str) -> None:
+        """Tell the user what stands beside the runs."""
+        self.take(Note(text))
+
     def take(self, event: Event) -> None:
         self._standing.take(event)
         if isinstance(event, CampaignClosed):

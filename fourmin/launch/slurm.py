@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class SlurmLauncher:
 
     def survey(self, nodes: int) -> Survey | None:
         """Ask a node, where workers run in a container or this host is none of the nodes."""
-        _allocated(os.environ, nodes)
+        _allocated(nodes)
         if not self._site.container.runtime and "SLURMD_NODENAME" in os.environ:
             return None
         command = [*_on_nodes(1, self._site, gpus=True), "-m", "fourmin.system.survey"]
@@ -87,7 +87,7 @@ class SlurmLauncher:
     def try_nodes(self, configuration: Configuration) -> list[Trial]:
         """All of the allocation, in a step of their own."""
         with Scratch() as scratch:
-            step = self._gather(configuration, _allocated(os.environ, 1), scratch)
+            step = self._gather(configuration, _allocated(1), scratch)
             try:
                 return step.hub.try_nodes(configuration)
             finally:
@@ -102,7 +102,7 @@ class SlurmLauncher:
         Raises FourminError where there is none, it is too small, or a node does not come.
         """
         nodes = job.configuration.nodes
-        names = _allocated(os.environ, nodes)
+        names = _allocated(nodes)
         fit = tuple(name for name in names if name not in self._left_out)[:nodes]
         step = self._gather(job.configuration, fit, job.scratch)
         try:
@@ -195,9 +195,9 @@ def _on_nodes(nodes: int, site: Site, *, gpus: bool) -> list[str]:
     return [*command, *container.options, container.image, container.python]
 
 
-def _allocated(environment: Mapping[str, str], nodes: int) -> tuple[str, ...]:
+def _allocated(nodes: int) -> tuple[str, ...]:
     """Names of the allocation's nodes. Raises FourminError where they are too few."""
-    if "SLURM_JOB_ID" not in environment:
+    if "SLURM_JOB_ID" not in os.environ:
         raise FourminError(
             "this process is in no Slurm allocation",
             "SLURM_JOB_ID is not set",
@@ -205,12 +205,12 @@ def _allocated(environment: Mapping[str, str], nodes: int) -> tuple[str, ...]:
         )
     if shutil.which("srun") is None:
         raise FourminError("srun is not on PATH", next_step="load Slurm's module")
-    listed = environment.get("SLURM_JOB_NODELIST", "")
+    listed = os.environ.get("SLURM_JOB_NODELIST", "")
     done = subprocess.run(
         ["scontrol", "show", "hostnames", listed], capture_output=True, text=True, check=False
     )
     names = tuple(done.stdout.split())
-    have = int(environment.get("SLURM_JOB_NUM_NODES") or len(names))
+    have = int(os.environ.get("SLURM_JOB_NUM_NODES") or len(names))
     if have < nodes:
         raise FourminError(
             f"the run needs {nodes} nodes, the allocation has {have}",
