@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
@@ -34,21 +33,17 @@ def describe_keeping(folder: Path, configuration: Configuration, runs: int) -> s
     return f"states: at most {runs} x {epochs} of {each} each, {all_of_them}, in {folder}"
 
 
-def against_keeping(
-    folder: Path, configuration: Configuration, runs: int, *, here: bool
-) -> Iterator[FourminError]:
-    """Why the states could not be kept in `folder`, which is looked at where it is `here`."""
+def require_keeping(folder: Path, configuration: Configuration, runs: int, *, here: bool) -> None:
+    """Raise FourminError where the states could not be kept in `folder`, which is looked at where
+    it is `here`.
+    """
     if not configuration.deterministic:
-        yield FourminError(
+        raise FourminError(
             "--keep-states is for deterministic runs",
             "what another run has come to cannot be trained again",
             "--set deterministic=true, or without --keep-states",
         )
-    if not (here and configuration.deterministic):
-        return
-    try:
+    if here:
         require_writable(folder, "folder of states")
         needed = kept_bytes(configuration, runs)
         require_room(folder, needed, "the states", "they have at most", "--keep-states")
-    except FourminError as error:
-        yield error

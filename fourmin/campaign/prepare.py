@@ -14,9 +14,9 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.base.files import require_writable
 from fourmin.base.processes import Scratch
-from fourmin.campaign.existing import against_going_on, registered_beacon
+from fourmin.campaign.existing import registered_beacon, require_going_on
 from fourmin.campaign.jobs import Submission, inner_options
-from fourmin.campaign.keeping import against_keeping, describe_keeping
+from fourmin.campaign.keeping import describe_keeping, require_keeping
 from fourmin.campaign.naming import NOBODY, names, require_folder_names
 from fourmin.campaign.request import Existing, New, Placement, Request, Wanted
 from fourmin.campaign.requirements import (
@@ -24,8 +24,9 @@ from fourmin.campaign.requirements import (
     Place,
     look_for_data,
     missing,
-    other_dataset,
+    refusals,
     require,
+    require_dataset,
 )
 from fourmin.datasets.staging import require_room_for_copy
 from fourmin.estimate.hybrid import with_threshold
@@ -174,7 +175,7 @@ def prepare(
         refused += _against_new(wanted, place, benchmark, data)
         if not wanted.request.practice:
             named = names(wanted.request, nodes, system)
-            refused += _raised(lambda: require_folder_names(*named))
+            refused += refusals(lambda: require_folder_names(*named))
     batch = max(own.global_batch_size for _, own in configuration.stretches())
     if batch > samples:
         refused.append(
@@ -184,7 +185,8 @@ def prepare(
             )
         )
     if placement.stage is not None and place.here:
-        refused += _against_staging(placement.stage, wanted, data)
+        stage = placement.stage
+        refused += refusals(lambda: _require_staging(stage, wanted, data))
     if placement.profile and is_asynchronous(configuration):
         refused.append(
             FourminError(
@@ -195,7 +197,7 @@ def prepare(
         )
     if placement.keep_states is not None:
         kept = placement.keep_states
-        refused += against_keeping(kept, configuration, runs, here=place.here)
+        refused += refusals(lambda: require_keeping(kept, configuration, runs, here=place.here))
     submission = None
     if submitter is not None:
         submission = Submission(
@@ -308,11 +310,11 @@ def _against_new(
 ) -> Iterator[FourminError]:
     """Why the campaign could not be registered."""
     if place.files:
-        yield from _raised(lambda: require_writable(wanted.results, "results folder"))
+        yield from refusals(lambda: require_writable(wanted.results, "results folder"))
     if wanted.request.practice:
         return
     if data is not None:
-        yield from other_dataset(data, benchmark)
+        yield from refusals(lambda: require_dataset(data, benchmark))
     if wanted.request.submitter is None and benchmark.name != load_preset(DEFAULT).benchmark:
         yield FourminError(
             f"a campaign of benchmark {benchmark.name} that counts needs a submitter",
@@ -329,18 +331,18 @@ def _against_existing(
     campaign = wanted.campaign
     if not place.files and not campaign.closed:
         return
-    yield from against_going_on(campaign, system, data)
-    yield from _raised(lambda: require_writable(wanted.folder, "campaign's folder"))
+    yield from refusals(lambda: require_going_on(campaign, system, data))
+    yield from refusals(lambda: require_writable(wanted.folder, "campaign's folder"))
     if campaign.history.seeds is None and not campaign.closed:
-        yield from _raised(lambda: registered_beacon(campaign, wanted.base))
+        yield from refusals(lambda: registered_beacon(campaign, wanted.base))
 
 
-def _against_staging(stage: Path, wanted: Wanted, data: Data | None) -> Iterator[FourminError]:
+def _require_staging(stage: Path, wanted: Wanted, data: Data | None) -> None:
     digest = wanted.campaign.digest if isinstance(wanted, Existing) else ""
     if data is None:
-        yield from _raised(lambda: require_writable(stage, "staging folder"))
+        require_writable(stage, "staging folder")
     else:
-        yield from _raised(lambda: require_room_for_copy(stage, data.manifest, digest))
+        require_room_for_copy(stage, data.manifest, digest)
 
 
 def _against_submitting(submission: Submission) -> Iterator[FourminError]:
@@ -349,12 +351,4 @@ def _against_submitting(submission: Submission) -> Iterator[FourminError]:
         yield FourminError(
             f"{kind.program} is not on PATH", next_step=f"load {kind.title}'s module"
         )
-    yield from _raised(submission.describe)
-
-
-def _raised(check: Callable[[], object]) -> Iterator[FourminError]:
-    """The FourminError that `check` raises, if it does."""
-    try:
-        check()
-    except FourminError as error:
-        yield error
+    yield from refusals(submission.describe)

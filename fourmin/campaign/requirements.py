@@ -103,6 +103,15 @@ def require(refused: Sequence[FourminError], preset: str) -> None:
         )
 
 
+def refusals(check: Callable[[], object]) -> list[FourminError]:
+    """The FourminError that `check` raises, if it does."""
+    try:
+        check()
+    except FourminError as error:
+        return [error]
+    return []
+
+
 def find_data(benchmark: Benchmark, data_dir: Path | None) -> Data | None:
     """The images in `data_dir`; None where none is named and they will be made.
 
@@ -172,11 +181,11 @@ def get_registered_data(plan: Plan, data_dir: Path | None) -> Data:
     return data
 
 
-def other_dataset(data: Data, benchmark: Benchmark) -> Iterator[FourminError]:
-    """Why the images are not the benchmark's, where they are not."""
+def require_dataset(data: Data, benchmark: Benchmark) -> None:
+    """Raise FourminError where the images are not the benchmark's."""
     differences = compare_with_benchmark(data.manifest, benchmark.dataset)
     if differences:
-        yield FourminError(
+        raise FourminError(
             f"{data.folder} is not the dataset of benchmark {benchmark.name}",
             "; ".join(differences),
             f"--data-dir with {benchmark.dataset['source']}; or --practice, which never counts",
