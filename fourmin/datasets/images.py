@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
-import lzma
-import tarfile
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,16 +15,6 @@ from fourmin.base.installation import install
 from fourmin.base.mishaps import Kinds, told
 from fourmin.datasets.manifest import ImageRow, is_image_name
 
-BROKEN = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    gzip.BadGzipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    ValueError,
-)
-"""What is raised for an archive that cannot be read to its end, whatever it is packed with."""
 _EXIF_ORIENTATION = 0x0112
 _PNG_END = b"IEND\xaeB`\x82"
 """Type and checksum of the chunk that ends every PNG."""
@@ -66,7 +51,7 @@ def damaged(path: Path, why: str) -> FourminError:
 
 
 @contextmanager
-def whole(path: Path, broken: Kinds = BROKEN) -> Iterator[None]:
+def whole(path: Path, broken: Kinds) -> Iterator[None]:
     """Raise FourminError, that `path` is damaged, for an error of the kinds `broken` within."""
     try:
         yield

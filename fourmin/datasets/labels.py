@@ -47,7 +47,9 @@ class Labels:
 
     def read(self, path: Path) -> None:
         """Take in a label file, or a devkit packed as a tar. Raises FourminError."""
-        with told(f"cannot read {path}"), whole(path):
+        from fourmin.datasets.archives import BROKEN  # a Python may lack what unpacks xz
+
+        with told(f"cannot read {path}"), whole(path, BROKEN):
             if path.name.lower().endswith((".tar", ".gz", ".tgz")):
                 with tarfile.open(path) as archive:
                     for member in archive:
