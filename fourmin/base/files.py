@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -125,6 +126,20 @@ def require_writable(folder: Path, purpose: str) -> Path:
         why = f"{error.strerror or error} in {nearest}"
         raise _not_writable(folder, purpose, why) from None
     return nearest
+
+
+def require_room(folder: Path, needed: int, what: str, take: str, option: str = "") -> None:
+    """Raise FourminError unless `needed` bytes have room at or above `folder`, which is to hold
+    `what`; `take` says it of their number. Another folder is named by `option`, where there is one.
+    """
+    nearest = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    free = shutil.disk_usage(nearest).free
+    if needed > free:
+        raise FourminError(
+            f"there is no room for {what} in {folder}",
+            f"{take} {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free",
+            f"name a folder on another disk{option and f' with {option}, or leave it out'}",
+        )
 
 
 def _not_writable(folder: Path, purpose: str, why: str) -> FourminError:

@@ -134,6 +134,13 @@ def replayable(claimed: Configuration, gpus: int, cores: int, steps: int | None)
     )
 
 
+def replayable_here(claimed: Configuration, steps: int | None) -> Configuration:
+    """As `replayable` by what this machine has. Raises FourminError where it lacks something."""
+    here = replayable(claimed, usable_gpus(), len(os.sched_getaffinity(0)), steps)
+    require(tuple(missing(here, Place.seen())), here.preset)
+    return here
+
+
 @dataclass(frozen=True)
 class Replay:
     """A run's start that can be replayed here: what its log says, and how it is trained here."""
@@ -226,10 +233,7 @@ def prepare_audit(campaign: Path, run: int, data_dir: Path | None, steps: int | 
             next_step=f"`{command('validate', campaign)}` says what is wrong",
         )
     data = get_registered_data(view.plan, data_dir)
-    cores = len(os.sched_getaffinity(0))
-    replay = replayable(chosen.configuration, usable_gpus(), cores, steps)
-    require(tuple(missing(replay, Place.seen())), replay.preset)
-    return Replay(chosen.facts, replay, data)
+    return Replay(chosen.facts, replayable_here(chosen.configuration, steps), data)
 
 
 def _same_machine(claimed: RunFacts, replayed: RunFacts) -> bool:

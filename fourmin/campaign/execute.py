@@ -2,8 +2,8 @@
 
 Each slot goes through the same steps: intent, workers, start (once rank 0 has asked for it),
 the workers' event log, result from that log, outcome. A run that is cut off goes on in the same
-log, its clock running. Where it cannot, the log says so, the result is made from it, and the
-ledger has both.
+log, its clock running, as that and its checkpoints allow. Where it cannot, the log says so, the
+result is made from it, and the ledger has both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,16 @@ from fourmin.campaign.events import (
     RunRestarting,
     RunStarting,
 )
-from fourmin.campaign.placement import Placement
-from fourmin.campaign.restart import look_at
+from fourmin.campaign.request import Placement
+from fourmin.campaign.requirements import Data
 from fourmin.campaign.watch import Failure, Watch
 from fourmin.launch import Launcher
-from fourmin.launch.job import Job
+from fourmin.launch.job import Job, complete_checkpoints
 from fourmin.ledger.campaign import CHECKPOINTS_FOLDER, EVENTS_FILE, Campaign, RunState
 from fourmin.log import keys
+from fourmin.log.reader import read_log
 from fourmin.log.records import Record
+from fourmin.log.timeline import Timeline
 from fourmin.log.writer import EventLogWriter
 from fourmin.results.run_result import RunFacts
 from fourmin.results.summary import summarize
@@ -47,10 +49,9 @@ from fourmin.system.privacy import redact
 class Materials:
     """What the runs of a campaign need beside its plan."""
 
-    data_dir: Path
-    manifest: Path
+    data: Data
     system: Mapping[str, Any]
-    placement: Placement = field(default_factory=Placement)
+    placement: Placement
 
 
 def execute(
@@ -146,8 +147,7 @@ class _SlotRun:
                 failure.details,
                 f"put it right, then: {resume(self._campaign.folder)}",
             )
-        summary = None if failure is None else failure.summary
-        facts = _record_outcome(self._campaign, slot, self._attempt, summary, self._stopped_ms)
+        facts = self._record_outcome(failure)
         started_in = self._campaign.history.runs[slot.run].started_in_seconds
         self._observer.take(RunFinished.of(facts, started_in))
         if failure is not None and failure is not _EARLIER:
@@ -159,6 +159,18 @@ class _SlotRun:
                 + ("goes on with the next run" if more else "closes the campaign"),
                 exit_code=NOT_CONVERGED,
             )
+
+    def _record_outcome(self, failure: Failure | None) -> RunFacts:
+        """Make the result from the log alone and record it; a failure goes into the log first."""
+        events = self._campaign.run_folder(self._slot.run) / EVENTS_FILE
+        if failure is not None:
+            with EventLogWriter(events, resume=True) as log:
+                log.point(keys.ABORT, redact(failure.summary))
+                log.end(keys.RUN_STOP, None, status=keys.ABORTED)
+                log.sync()
+        facts = RunFacts.read(events)
+        self._campaign.finish(self._slot, self._attempt, facts, self._stopped_ms)
+        return facts
 
     def _refuse_another_attempt(self) -> None:
         """Raise FourminError where one more would make the campaign invalid."""
@@ -215,8 +227,8 @@ class _SlotRun:
             system_digest=plan.system_digest,
             package_digest=plan.package_digest,
             dataset=plan.dataset,
-            data_dir=self._materials.data_dir.resolve(),
-            manifest=self._materials.manifest.resolve(),
+            data_dir=self._materials.data.folder.resolve(),
+            manifest=self._materials.data.path.resolve(),
             events_log=folder / EVENTS_FILE,
             checkpoints=folder / CHECKPOINTS_FOLDER,
             scratch=scratch,
@@ -255,20 +267,31 @@ def mishaps_told(folder: Path, slot: RunState | None = None) -> Iterator[None]:
         ) from None
 
 
-def _record_outcome(
-    campaign: Campaign,
-    slot: RunState,
-    attempt: int,
-    failure: str | None,
-    stopped_ms: int | None,
-) -> RunFacts:
-    """Make the result from the log alone and record it; a failure goes into the log first."""
-    events = campaign.run_folder(slot.run) / EVENTS_FILE
-    if failure is not None:
-        with EventLogWriter(events, resume=True) as log:
-            log.point(keys.ABORT, redact(failure))
-            log.end(keys.RUN_STOP, None, status=keys.ABORTED)
-            log.sync()
-    facts = RunFacts.read(events)
-    campaign.finish(slot, attempt, facts, stopped_ms)
-    return facts
+@dataclass(frozen=True)
+class CutOff:
+    """How a run stands whose workers are gone.
+
+    `whole`: its log has everything that a run writes, so it ended of itself. `epoch`: the epoch
+    after which it can go on, 0 for the start of training; None where it cannot.
+    """
+
+    whole: bool
+    epoch: int | None
+
+
+def look_at(run_folder: Path) -> CutOff:
+    """How the run in `run_folder` stands, by its event log and its checkpoints.
+
+    A checkpoint's folder has its final name only when it is complete, so whatever stands under such
+    a name can be used.
+    """
+    timeline = Timeline(read_log(run_folder / EVENTS_FILE))
+    aborted = timeline.count(keys.ABORT) > 0
+    # The last thing that a run logs.
+    whole = timeline.count(keys.COMMUNICATION) > 0 and not aborted
+    if aborted or not timeline.count(keys.RUN_START) or timeline.count(keys.RUN_STOP):
+        return CutOff(whole, None)
+    # After a kill or a power cut the log may know less than the checkpoints do.
+    logged = {record.metadata.get(keys.EPOCH_NUM) for record in timeline.all(keys.CHECKPOINT)}
+    saved = complete_checkpoints(run_folder / CHECKPOINTS_FOLDER)
+    return CutOff(whole, max((epoch for epoch in saved if epoch in logged), default=0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fourmin.base.errors import FourminError
@@ -15,20 +15,18 @@ from fourmin.system.capture import system_digest
 from fourmin.system.software import package_digest
 
 
-def against_going_on(
+def require_going_on(
     campaign: Campaign, system: Mapping[str, Any] | None, data: Data | None
-) -> Iterator[FourminError]:
-    """Why `campaign` has ended, or cannot go on with this package, system and data.
-
-    None is what cannot be seen from here.
+) -> None:
+    """Raise FourminError where `campaign` has ended, or cannot go on with this package, system and
+    data; None is what cannot be seen from here.
     """
     if campaign.closed:
-        yield FourminError(
+        raise FourminError(
             f"the campaign {campaign.folder} has ended",
             "its ledger is closed, and nothing can be added",
             "`fourmin report` shows its result; `fourmin run` starts another campaign",
         )
-        return
     plan = vars(campaign.plan)
     now = {
         "dataset": plan["dataset"] if data is None or data.manifest.fits(plan["dataset"]) else {},
@@ -37,7 +35,7 @@ def against_going_on(
     }
     changed = [name for name, value in now.items() if value not in (None, plan[name])]
     if changed:
-        yield FourminError(
+        raise FourminError(
             f"the campaign {campaign.folder} cannot go on here",
             f"no longer as registered: {', '.join(changed)}",
             "restore what was changed, or start another campaign; this one stays unfinished",

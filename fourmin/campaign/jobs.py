@@ -7,13 +7,13 @@ submits the next job where a campaign has more runs than one job is to have.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from fourmin.base.errors import INTERRUPTED, FourminError, Interrupted
+from fourmin.base.errors import INTERRUPTED, USAGE, FourminError, Interrupted
 from fourmin.base.text import command
 from fourmin.campaign.events import (
     CampaignClosed,
@@ -23,9 +23,9 @@ from fourmin.campaign.events import (
     RunFinished,
     event_from_line,
 )
-from fourmin.campaign.placement import Placement
-from fourmin.campaign.request import Existing, Wanted
-from fourmin.launch import Submitted, Submitter
+from fourmin.campaign.request import Existing, Placement, Wanted
+from fourmin.launch import Submitter
+from fourmin.launch.submit import FollowedJob
 from fourmin.ledger.campaign import Campaign
 from fourmin.recipe.configuration import Configuration
 
@@ -57,7 +57,7 @@ class Submission:
         name = f"{self.configuration.preset}-{stamp}-{secrets.token_hex(3)}"
         return self.results / JOBS_FOLDER / name
 
-    def submit(self, folder: Path) -> Submitted | str:
+    def submit(self, folder: Path) -> FollowedJob | str:
         """Submit a job whose files lie in `folder`. Raises FourminError."""
         return self.submitter.submit(self.configuration, self._options(folder), folder)
 
@@ -127,11 +127,7 @@ def run_in_jobs(submission: Submission, observer: Observer) -> Path | str:
         if follower.campaign is not None and Campaign(follower.campaign).closed:
             return follower.campaign
         if not runs:
-            raise FourminError(
-                f"{job.name} ended without an outcome of any run",
-                follower.what_is_left(),
-                follower.how_to_go_on(),
-            )
+            raise follower.error(f"{job.name} ended without an outcome of any run")
 
 
 class _Follower:
@@ -143,7 +139,7 @@ class _Follower:
         self._finished = 0
         self.campaign: Path | None = None
 
-    def follow(self, job: Submitted) -> int:
+    def follow(self, job: FollowedJob) -> int:
         """Follow one job until it is over; the runs that it finished.
 
         Raises FourminError unless it ended well, or nobody knows how it ended.
@@ -160,32 +156,24 @@ class _Follower:
         except (KeyboardInterrupt, Interrupted):
             self._observer.take(Note(f"cancelling {job.name}"))
             job.cancel()
-            raise FourminError(
-                f"interrupted; {job.name} is cancelled",
-                self.what_is_left(),
-                self.how_to_go_on(),
-                exit_code=INTERRUPTED,
-            ) from None
+            raise self.error(f"interrupted; {job.name} is cancelled", INTERRUPTED) from None
         if last is not None and last.phase == "ended":
             return self._finished - before
-        lines = job.errors()
-        raise FourminError(
-            f"{job.name} ended: {last.text if last else 'unknown'}",
-            "\n".join([self.what_is_left(), *lines]),
-            "" if any(line.startswith(" next: ") for line in lines) else self.how_to_go_on(),
-            exit_code=(last.exit_code if last else 0) or 2,
-        )
+        how, code = (last.text, last.exit_code) if last else ("unknown", 0)
+        raise self.error(f"{job.name} ended: {how}", code or USAGE, job.errors())
 
-    def what_is_left(self) -> str:
-        """Where the campaign is, for a message."""
-        return f"the campaign is {self.campaign}" if self.campaign else "no campaign was registered"
+    def error(self, what: str, exit_code: int = USAGE, lines: Sequence[str] = ()) -> FourminError:
+        """Why no job follows, with what is left of the campaign, and how to go on with it where
+        `lines`, the last ones that the job said, do not say so.
+        """
+        left, step = "no campaign was registered", ""
+        if self.campaign is not None:
+            left = f"the campaign is {self.campaign}"
+            if not any(line.startswith(" next: ") for line in lines):
+                step = command("run", "--resume", self.campaign, "--launcher", self._launcher)
+        return FourminError(what, "\n".join([left, *lines]), step, exit_code)
 
-    def how_to_go_on(self) -> str:
-        if self.campaign is None:
-            return ""
-        return command("run", "--resume", self.campaign, "--launcher", self._launcher)
-
-    def _pass_on(self, line: bytes, job: Submitted) -> None:
+    def _pass_on(self, line: bytes, job: FollowedJob) -> None:
         event = event_from_line(line)
         if isinstance(event, CampaignOpened):
             self.campaign = Path(event.campaign)

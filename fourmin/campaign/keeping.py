@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import require_writable
+from fourmin.base.files import require_room, require_writable
 from fourmin.estimate.models import FP32_BYTES, load_shape
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.optimizers import OPTIMIZERS
@@ -35,27 +33,17 @@ def describe_keeping(folder: Path, configuration: Configuration, runs: int) -> s
     return f"states: at most {runs} x {epochs} of {each} each, {all_of_them}, in {folder}"
 
 
-def against_keeping(
-    folder: Path, configuration: Configuration, runs: int, *, here: bool
-) -> Iterator[FourminError]:
-    """Why the states could not be kept in `folder`, which is looked at where it is `here`."""
+def require_keeping(folder: Path, configuration: Configuration, runs: int, *, here: bool) -> None:
+    """Raise FourminError where the states could not be kept in `folder`, which is looked at where
+    it is `here`.
+    """
     if not configuration.deterministic:
-        yield FourminError(
+        raise FourminError(
             "--keep-states is for deterministic runs",
             "what another run has come to cannot be trained again",
             "--set deterministic=true, or without --keep-states",
         )
-    if not (here and configuration.deterministic):
-        return
-    try:
-        free = shutil.disk_usage(require_writable(folder, "folder of states")).free
-    except FourminError as error:
-        yield error
-        return
-    needed = kept_bytes(configuration, runs)
-    if needed > free:
-        yield FourminError(
-            f"there is no room for the states in {folder}",
-            f"they have {needed / 1e9:,.1f} GB at most, and {free / 1e9:,.1f} GB are free",
-            "name a folder on another disk with --keep-states, or leave it out",
-        )
+    if here:
+        require_writable(folder, "folder of states")
+        needed = kept_bytes(configuration, runs)
+        require_room(folder, needed, "the states", "they have at most", "--keep-states")

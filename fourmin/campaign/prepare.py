@@ -14,21 +14,21 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.base.files import require_writable
 from fourmin.base.processes import Scratch
-from fourmin.campaign.existing import against_going_on, registered_beacon
+from fourmin.campaign.existing import registered_beacon, require_going_on
 from fourmin.campaign.jobs import Submission, inner_options
-from fourmin.campaign.keeping import against_keeping, describe_keeping
+from fourmin.campaign.keeping import describe_keeping, require_keeping
 from fourmin.campaign.naming import NOBODY, names, require_folder_names
-from fourmin.campaign.placement import Placement
-from fourmin.campaign.request import Existing, New, Request, Wanted
+from fourmin.campaign.request import Existing, New, Placement, Request, Wanted
 from fourmin.campaign.requirements import (
     Data,
     Place,
     look_for_data,
     missing,
-    other_dataset,
+    refusals,
     require,
+    require_dataset,
 )
-from fourmin.datasets.staging import require_room
+from fourmin.datasets.staging import require_room_for_copy
 from fourmin.estimate.hybrid import with_threshold
 from fourmin.estimate.profile import DEFAULT_PROFILE, load_profile
 from fourmin.launch import Choice, Launcher, choose_launcher, load_launcher, load_submitter
@@ -117,9 +117,10 @@ def prepare(
     """
     placement = placement or Placement()
     if isinstance(wanted, Existing):
-        nodes = wanted.campaign.configuration.nodes
+        asked = wanted.campaign.configuration
     else:
-        nodes = _asked(wanted.request)[0].nodes
+        asked, _ = _asked(wanted.request)
+    nodes = asked.nodes
     choice = choose_launcher(placement.launcher, nodes)
     site = placement.site.over(choice.name, placement.job_options)
     launcher = load_launcher(choice.name, placement.surroundings(site, say))
@@ -151,7 +152,6 @@ def prepare(
         step = f"step: {configuration.step}, as registered"
     else:
         configuration = resolve_configuration(wanted.request, place)
-        asked = _asked(wanted.request)[0]
         step = describe_step(configuration, asked.step, place.against_fast)
         if submitter is not None and is_auto(asked.device) and is_auto(asked.step):
             # This host's device is not that of the job, which plans anew.
@@ -171,11 +171,11 @@ def prepare(
     if isinstance(wanted, Existing):
         refused += _against_existing(wanted, place, system, data)
     else:
-        samples = data.train_samples if data else samples
+        samples = len(data.manifest.split("train")) if data else samples
         refused += _against_new(wanted, place, benchmark, data)
         if not wanted.request.practice:
             named = names(wanted.request, nodes, system)
-            refused += _raised(lambda: require_folder_names(*named))
+            refused += refusals(lambda: require_folder_names(*named))
     batch = max(own.global_batch_size for _, own in configuration.stretches())
     if batch > samples:
         refused.append(
@@ -185,7 +185,8 @@ def prepare(
             )
         )
     if placement.stage is not None and place.here:
-        refused += _against_staging(placement.stage, wanted, data)
+        stage = placement.stage
+        refused += refusals(lambda: _require_staging(stage, wanted, data))
     if placement.profile and is_asynchronous(configuration):
         refused.append(
             FourminError(
@@ -196,7 +197,7 @@ def prepare(
         )
     if placement.keep_states is not None:
         kept = placement.keep_states
-        refused += against_keeping(kept, configuration, runs, here=place.here)
+        refused += refusals(lambda: require_keeping(kept, configuration, runs, here=place.here))
     submission = None
     if submitter is not None:
         submission = Submission(
@@ -309,11 +310,11 @@ def _against_new(
 ) -> Iterator[FourminError]:
     """Why the campaign could not be registered."""
     if place.files:
-        yield from _raised(lambda: require_writable(wanted.results, "results folder"))
+        yield from refusals(lambda: require_writable(wanted.results, "results folder"))
     if wanted.request.practice:
         return
     if data is not None:
-        yield from other_dataset(data, benchmark)
+        yield from refusals(lambda: require_dataset(data, benchmark))
     if wanted.request.submitter is None and benchmark.name != load_preset(DEFAULT).benchmark:
         yield FourminError(
             f"a campaign of benchmark {benchmark.name} that counts needs a submitter",
@@ -330,18 +331,18 @@ def _against_existing(
     campaign = wanted.campaign
     if not place.files and not campaign.closed:
         return
-    yield from against_going_on(campaign, system, data)
-    yield from _raised(lambda: require_writable(wanted.folder, "campaign's folder"))
+    yield from refusals(lambda: require_going_on(campaign, system, data))
+    yield from refusals(lambda: require_writable(wanted.folder, "campaign's folder"))
     if campaign.history.seeds is None and not campaign.closed:
-        yield from _raised(lambda: registered_beacon(campaign, wanted.base))
+        yield from refusals(lambda: registered_beacon(campaign, wanted.base))
 
 
-def _against_staging(stage: Path, wanted: Wanted, data: Data | None) -> Iterator[FourminError]:
+def _require_staging(stage: Path, wanted: Wanted, data: Data | None) -> None:
     digest = wanted.campaign.digest if isinstance(wanted, Existing) else ""
     if data is None:
-        yield from _raised(lambda: require_writable(stage, "staging folder"))
+        require_writable(stage, "staging folder")
     else:
-        yield from _raised(lambda: require_room(stage, data.manifest, digest))
+        require_room_for_copy(stage, data.manifest, digest)
 
 
 def _against_submitting(submission: Submission) -> Iterator[FourminError]:
@@ -350,12 +351,4 @@ def _against_submitting(submission: Submission) -> Iterator[FourminError]:
         yield FourminError(
             f"{kind.program} is not on PATH", next_step=f"load {kind.title}'s module"
         )
-    yield from _raised(submission.describe)
-
-
-def _raised(check: Callable[[], object]) -> Iterator[FourminError]:
-    """The FourminError that `check` raises, if it does."""
-    try:
-        check()
-    except FourminError as error:
-        yield error
+    yield from refusals(submission.describe)

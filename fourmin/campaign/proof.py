@@ -10,7 +10,6 @@ import hashlib
 import os
 import tarfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -58,8 +57,7 @@ class Proof:
                     _require(name, hashed.sha256.hexdigest(), digest)
             os.replace(unnamed, output)
         finally:
-            with suppress(FileNotFoundError):
-                unnamed.unlink()
+            unnamed.unlink(missing_ok=True)
 
 
 class _Hashed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,7 +25,7 @@ from fourmin.results.places import SYSTEM_FILE
 from fourmin.results.plan import Plan
 from fourmin.rules.engine import check, load_campaign
 from fourmin.rules.rule import Finding
-from fourmin.system.privacy import private_words
+from fourmin.system.privacy import named_in
 
 _PUBLISHED = {"plan", "ledger", "summary", "events", "result", "kept-log", "signature"}
 
@@ -105,7 +104,11 @@ def prepare_publication(
     _refuse_invalid(folder, files, description, missing)
     signatures = {name: sign(said) for name, said in unsigned.items()} if sign else {}
     files |= signatures
-    private = tuple(_private(files))
+    private = tuple(
+        f"{name}: {word!r}"
+        for name, data in files.items()
+        for word in named_in(data.decode("utf-8", "replace"))
+    )
     return Publication(place, files, private, tuple(missing), tuple(one.name for one in signatures))
 
 
@@ -196,15 +199,3 @@ def _refuse_invalid(
 def _told(errors: list[Finding], root: str) -> list[str]:
     lines = [f"{f.code} {f.path.removeprefix(root)}: {f.message}" for f in errors[:8]]
     return [*lines, f"and {len(errors) - 8} more"] if len(errors) > 8 else lines
-
-
-def _private(files: Mapping[Path, bytes]) -> list[str]:
-    found: list[str] = []
-    for name, data in files.items():
-        text = data.decode("utf-8", "replace")
-        found.extend(
-            f"{name}: {word!r}"
-            for word in private_words()
-            if re.search(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", text)
-        )
-    return found

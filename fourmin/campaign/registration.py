@@ -13,12 +13,11 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder, require_writable_file, write_durably
 from fourmin.campaign.execute import Materials, mishaps_told
-from fourmin.campaign.existing import against_going_on, registered_beacon
+from fourmin.campaign.existing import registered_beacon, require_going_on
 from fourmin.campaign.naming import names, place_of, require_no_twin
-from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import Prepared, prepare
-from fourmin.campaign.request import Existing, New, Request
-from fourmin.campaign.requirements import Data, get_data, other_dataset, require
+from fourmin.campaign.request import Existing, New, Placement, Request
+from fourmin.campaign.requirements import Data, get_data, require_dataset
 from fourmin.campaign.signing import signer
 from fourmin.ledger.campaign import Campaign, require_campaign
 from fourmin.ledger.git import Repository
@@ -60,13 +59,10 @@ def opened(
     with mishaps_told(folder), CampaignLock(folder):
         campaign = Campaign.reopen(folder)
         # Another command may have ended it meanwhile.
-        require([*against_going_on(campaign, system, data)], prepared.configuration.preset)
+        require_going_on(campaign, system, data)
         if isinstance(prepared.wanted, Existing) and campaign.history.seeds is None:
             campaign.assign_registered_seeds(registered_beacon(campaign, prepared.wanted.base))
-        yield (
-            campaign,
-            Materials(data.folder, data.path, system, placement),
-        )
+        yield campaign, Materials(data, system, placement)
 
 
 def register(request: Request, placement: Placement, signing_key: Path | None = None) -> Path:
@@ -121,7 +117,7 @@ def campaign_name(preset: str, practice: bool, created_ms: int) -> str:
 def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str, Any]) -> Plan:
     benchmark, configuration = prepared.benchmark, prepared.configuration
     if not request.practice:
-        require([*other_dataset(data, benchmark)], configuration.preset)
+        require_dataset(data, benchmark)
     now = time.time_ns() // 1_000_000
     submitter, system_name = names(request, configuration.nodes, system)
     unseen: list[str] = []
@@ -151,7 +147,7 @@ def _plan(prepared: Prepared, request: Request, data: Data, system: Mapping[str,
         system_digest=system_digest(system),
         package_digest=package_digest(),
         package_commit=package_commit(),
-        dataset=data.facts(),
+        dataset=data.manifest.facts(),
         configuration=configuration.to_json(),
         configuration_digest=configuration.digest(),
         earlier_campaigns=counted,

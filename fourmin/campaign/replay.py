@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +18,12 @@ from fourmin.campaign.audit import (
     Recomputed,
     compare_losses,
     initial_weights,
-    replayable,
+    replayable_here,
     tolerances,
     train,
 )
 from fourmin.campaign.proof import unpack
-from fourmin.campaign.requirements import Data, Place, get_registered_data, missing, require
+from fourmin.campaign.requirements import Data, get_registered_data
 from fourmin.launch.local import LocalLauncher
 from fourmin.ledger import challenge
 from fourmin.ledger.challenge import runs_to_replay, states_of
@@ -34,7 +33,6 @@ from fourmin.log.timeline import Timeline
 from fourmin.recipe.configuration import Configuration
 from fourmin.results.run_result import RunFacts
 from fourmin.system.capture import capture_system
-from fourmin.system.hardware import usable_gpus
 from fourmin.system.software import package_digest
 
 UNDECIDED = "undecided"
@@ -106,14 +104,12 @@ def prepare_proof_audit(
     """
     assert view.plan is not None
     data = get_registered_data(view.plan, data_dir)
-    system, cores = capture_system(), len(os.sched_getaffinity(0))
-    runs, same, most = {}, True, 0
+    system, runs, same, most = capture_system(), {}, True, 0
     for number, run in runs_to_replay(view).items():
         assert run.configuration is not None
-        here = replayable(run.configuration, usable_gpus(), cores, steps)
+        here = replayable_here(run.configuration, steps)
         most = here.max_steps or 0
         here = dataclasses.replace(here, max_steps=run.configuration.max_steps)
-        require(tuple(missing(here, Place.seen())), here.preset)
         same = same and _same_kind(run.facts, run.configuration, here, system)
         runs[number] = run, here
     return ProofReplay(view, asked, runs, data, None if same else most, system)

@@ -1,15 +1,18 @@
-"""What a user asks of `fourmin run`: a new campaign, or one that is there already."""
+"""What a user asks of `fourmin run`: a new campaign, or one that is there already; and where."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from fourmin.base.errors import FourminError
+from fourmin.launch import Surroundings, network
+from fourmin.launch.site import Site
+from fourmin.launch.timeouts import Timeouts
 from fourmin.ledger.campaign import CAMPAIGN_FILE, Campaign, require_campaign
 from fourmin.recipe.fields import AUTO
 from fourmin.recipe.settings import requested_changes
@@ -35,6 +38,36 @@ class Request:
     """Of a plan that is merged before it runs: see `Plan`."""
     tuning: Path | None = None
     """A file of `fourmin bench allreduce`."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The options of `fourmin run` that may differ each time it goes on with a campaign."""
+
+    data_dir: Path | None = None
+    stage: Path | None = None
+    """A folder of each node to which every run copies the dataset first."""
+    launcher: str = "auto"
+    site: Site = field(default_factory=Site)
+    site_file: Path | None = None
+    job_options: Mapping[str, Any] = field(default_factory=dict)
+    """What goes over the launcher's section of the site; None where it was not given."""
+    address: str = ""
+    runs_per_job: int | None = None
+    max_restarts: int = 3
+    """How often a command starts the workers of a run again when some of them fail."""
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    trial: bool = False
+    """Whether each node of several is tried alone first."""
+    exclude_slow: bool = False
+    keep_states: Path | None = None
+    """A folder in which the state after each epoch is kept, for an audit."""
+    profile: int | None = None
+    """Of how many steps each run leaves a trace (practice only)."""
+
+    def surroundings(self, site: Site, say: Callable[[str], None]) -> Surroundings:
+        """What a launcher may use. Raises FourminError for an address that is none."""
+        return Surroundings(site, say, *network.parse_address(self.address), self.timeouts)
 
 
 @dataclass(frozen=True)

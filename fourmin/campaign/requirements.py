@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.installation import install
@@ -70,16 +69,12 @@ class Data:
     """Images that are there: their folder, and what its manifest says."""
 
     folder: Path
-    path: Path
-    """The manifest's."""
     manifest: Manifest
 
     @property
-    def train_samples(self) -> int:
-        return len(self.manifest.split("train"))
-
-    def facts(self) -> dict[str, Any]:
-        return self.manifest.facts()
+    def path(self) -> Path:
+        """The manifest's."""
+        return self.folder / MANIFEST_NAME
 
 
 def missing(configuration: Configuration, place: Place) -> Iterator[FourminError]:
@@ -108,6 +103,15 @@ def require(refused: Sequence[FourminError], preset: str) -> None:
         )
 
 
+def refusals(check: Callable[[], object]) -> list[FourminError]:
+    """The FourminError that `check` raises, if it does."""
+    try:
+        check()
+    except FourminError as error:
+        return [error]
+    return []
+
+
 def find_data(benchmark: Benchmark, data_dir: Path | None) -> Data | None:
     """The images in `data_dir`; None where none is named and they will be made.
 
@@ -133,7 +137,7 @@ def find_data(benchmark: Benchmark, data_dir: Path | None) -> Data | None:
             "a run reads the manifest and never scans the images",
             f"`{command('data', 'check', data_dir)}` writes it",
         )
-    return Data(data_dir, path, Manifest.load(path))
+    return Data(data_dir, Manifest.load(path))
 
 
 def look_for_data(
@@ -177,11 +181,11 @@ def get_registered_data(plan: Plan, data_dir: Path | None) -> Data:
     return data
 
 
-def other_dataset(data: Data, benchmark: Benchmark) -> Iterator[FourminError]:
-    """Why the images are not the benchmark's, where they are not."""
+def require_dataset(data: Data, benchmark: Benchmark) -> None:
+    """Raise FourminError where the images are not the benchmark's."""
     differences = compare_with_benchmark(data.manifest, benchmark.dataset)
     if differences:
-        yield FourminError(
+        raise FourminError(
             f"{data.folder} is not the dataset of benchmark {benchmark.name}",
             "; ".join(differences),
             f"--data-dir with {benchmark.dataset['source']}; or --practice, which never counts",

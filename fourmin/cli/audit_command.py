@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fourmin.base.errors import FourminError
+from fourmin.base.text import printable
 from fourmin.cli import options
 from fourmin.log.keys import LOGGED_STEPS
 
 if TYPE_CHECKING:
-    from fourmin.campaign.audit import Recomputed
+    from fourmin.campaign.audit import Audit
+    from fourmin.campaign.replay import ProofAudit
 
 AUDITS = Path("audits")
 States = Annotated[
@@ -89,9 +90,7 @@ def prove(
     campaign: options.Campaign,
     challenge: Annotated[Path, typer.Option(metavar="FILE", help="The auditor's challenge.")],
     states: States,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="The proof.")
-    ] = Path("proof.tar"),
+    output: Annotated[Path, options.output(metavar="FILE", help="The proof.")] = Path("proof.tar"),
 ) -> None:
     """Pack the states that a challenge asks for, for its auditor.
 
@@ -113,9 +112,8 @@ def prove(
 def _replay_start(
     campaign: Path, run: int, steps: int | None, data_dir: Path | None, as_json: bool
 ) -> None:
-    from fourmin.base.text import printable
     from fourmin.campaign.audit import prepare_audit
-    from fourmin.cli.output import print_json, stderr, stdout, working
+    from fourmin.cli.output import stderr, working
 
     prepared = prepare_audit(campaign, run, data_dir, steps)
     replay = prepared.configuration
@@ -126,12 +124,9 @@ def _replay_start(
     )
     with working("replaying"):
         outcome = prepared.replay()
-    if as_json:
-        print_json("audit", outcome.to_json(), indent=None)
-    else:
-        machine = "the same kind of machine" if outcome.same_machine else "another kind of machine"
-        stdout().print(f"run {run} of {printable(campaign)}, replayed on {machine}")
-        _print_comparisons(outcome.comparisons)
+    machine = "the same kind of machine" if outcome.same_machine else "another kind of machine"
+    headline = f"run {run} of {printable(campaign)}, replayed on {machine}"
+    _print("audit", outcome, headline, as_json)
     if not outcome.ok:
         raise typer.Exit(1)
 
@@ -146,10 +141,9 @@ def _replay_proof(
     steps: int | None,
     as_json: bool,
 ) -> None:
-    from fourmin.base.text import printable
     from fourmin.campaign.challenge import read_challenge, state_outcome
     from fourmin.campaign.replay import prepare_proof_audit
-    from fourmin.cli.output import print_json, stderr, stdout, working
+    from fourmin.cli.output import stderr, working
     from fourmin.ledger.challenge import DIFFERS, audit_name
 
     path = audits / audit_name(auditor, view.digest, statement=False)
@@ -161,12 +155,8 @@ def _replay_proof(
     stderr().print(f"replaying {count} epochs of {len(asked['segments'])} runs{how}")
     with working("replaying"):
         outcome = prepared.replay(proof, lambda line: stderr().print(line))
-    if as_json:
-        print_json("proof", outcome.to_json(), indent=None)
-    else:
-        times = "" if outcome.outcome == DIFFERS else " (training replayed; times as claimed)"
-        stdout().print(f"{outcome.outcome}{times}: {printable(view.path)}")
-        _print_comparisons(outcome.comparisons)
+    times = "" if outcome.outcome == DIFFERS else " (training replayed; times as claimed)"
+    _print("proof", outcome, f"{outcome.outcome}{times}: {printable(view.path)}", as_json)
     if key is not None:
         version = next(iter(prepared.runs.values()))[0].facts.system["software"]["fourmin"]
         written = state_outcome(audits, asked, outcome.outcome, version, key)
@@ -175,11 +165,14 @@ def _replay_proof(
         raise typer.Exit(1)
 
 
-def _print_comparisons(comparisons: Sequence[Recomputed]) -> None:
-    from fourmin.base.text import printable
-    from fourmin.cli.output import stdout
+def _print(kind: str, found: Audit | ProofAudit, headline: str, as_json: bool) -> None:
+    from fourmin.cli.output import print_json, stdout
 
-    for one in comparisons:
+    if as_json:
+        print_json(kind, found.to_json(), indent=None)
+        return
+    stdout().print(headline)
+    for one in found.comparisons:
         stdout().print(f"  {one.name}: {one.verdict}")
         stdout().print(f"    claimed  {printable(one.claimed)}")
         stdout().print(f"    replayed {printable(one.replayed)}")

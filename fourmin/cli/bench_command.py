@@ -199,9 +199,7 @@ def allreduce(
     ] = "native",
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="Write JSON, for `fourmin run --tuning FILE`."
-        ),
+        options.output(metavar="FILE", help="Write JSON, for `fourmin run --tuning FILE`."),
     ] = None,
     chart: Annotated[
         Path | None,
@@ -218,8 +216,6 @@ def allreduce(
     from fourmin.bench.nccl_tests import nccl_tests_lines
     from fourmin.cli.output import print_json, say, working
 
-    if output_format not in ("table", "nccl-tests"):
-        raise FourminError(f"no --format {output_format}", next_step="table or nccl-tests")
     alone = output_format == "nccl-tests"
     if alone and (output is not None or chart is not None):
         raise FourminError(

@@ -42,9 +42,8 @@ def register(
     When it is merged and the repository's next beacon is there, `fourmin run --campaign PATH`
     assigns the seeds from that and runs it.
     """
-    from fourmin.campaign.placement import Placement
     from fourmin.campaign.registration import register as register_plan
-    from fourmin.campaign.request import Request
+    from fourmin.campaign.request import Placement, Request
     from fourmin.cli.output import stdout
     from fourmin.ledger.campaign import Campaign
 

@@ -20,6 +20,7 @@ import typer
 
 from fourmin.base.errors import FourminError, list_names
 from fourmin.base.files import user_folder
+from fourmin.base.mishaps import told
 from fourmin.base.toml import tomllib
 from fourmin.recipe.configuration import FIELDS
 from fourmin.recipe.settings import as_text, from_text, nearest
@@ -45,12 +46,9 @@ def read_options(path: Path, keys: Mapping[str, type]) -> dict[str, Any]:
     Raises FourminError, with the line, for what is no TOML, for an unknown key, or a value of
     another type or unit.
     """
-    try:
+    with told(f"cannot read the configuration {path}", kind=(OSError, ValueError)):
         text = path.read_text()
         document: dict[str, Any] = tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise FourminError(f"cannot read the configuration {path}", why) from None
     for name, value in document.items():
         _require_known(name, keys, path, text)
         kind = keys[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,9 @@ from fourmin.cli.panels import App
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rich.progress import Progress as Bar
+
+    from fourmin.datasets.pool import Progress
     from fourmin.datasets.prepare import PreparedData
     from fourmin.datasets.report import CheckReport, Known
 
@@ -54,15 +58,14 @@ def check(
     Shards have their manifest already: every byte of them is compared with it.
     Exit code 0: the tree is clean (and is the benchmark's); 2: it is not.
     """
-    from fourmin.datasets.check import check_tree
-    from fourmin.datasets.check_shards import check_shards
+    from fourmin.datasets.check import check_shards, check_tree
     from fourmin.datasets.report import compare_with_benchmark
     from fourmin.datasets.shards import holds_shards
 
     known = _known(benchmark)
     examine = check_shards if holds_shards(data_dir) else check_tree
-    with _Bar("checking", as_json) as bar:
-        report = examine(data_dir, workers, bar.update, known=known)
+    with _bar(as_json) as bar:
+        report = examine(data_dir, workers, _follow(bar, "checking"), known=known)
     differences = (
         [] if report.manifest is None else compare_with_benchmark(report.manifest, known.expected)
     )
@@ -105,9 +108,9 @@ def prepare(
     from fourmin.datasets.prepare import prepare as write
     from fourmin.datasets.prepare import prepare_fashion_mnist
 
-    with _Bar("writing", as_json) as bar:
+    with _bar(as_json) as bar:
         if len(sources) == 1 and is_source(sources[0]):
-            done = prepare_fashion_mnist(sources[0], dest, bar.update)
+            done = prepare_fashion_mnist(sources[0], dest, _follow(bar, "writing"))
         else:
             done = write(
                 sources,
@@ -115,7 +118,7 @@ def prepare(
                 tree=tree,
                 shard_bytes=shard_size << 20,
                 workers=workers,
-                stage=bar.stage,
+                stage=partial(_follow, bar),
                 say=(lambda _: None) if as_json else print,
                 known=_known(None),
             )
@@ -150,8 +153,9 @@ def generate(
     """
     from fourmin.datasets.generate import Size, generate_fractals
 
-    with _Bar("writing", as_json) as bar:
-        done = generate_fractals(dest, Size(classes, train, val), workers, bar.update)
+    with _bar(as_json) as bar:
+        size, progress = Size(classes, train, val), _follow(bar, "writing")
+        done = generate_fractals(dest, size, workers, progress)
     _tell("data-generate", done, as_json)
 
 
@@ -178,42 +182,35 @@ def _known(benchmark: str | None) -> Known:
     return Known(expected, [rules.benchmark(name).dataset for name in rules.benchmark_names()])
 
 
-class _Bar:
+def _bar(as_json: bool) -> Bar:
     """A progress bar with images a second and the time left, or nothing at all."""
+    from rich import progress
+    from rich.console import Console
 
-    def __init__(self, doing: str, as_json: bool) -> None:
-        from rich import progress
-        from rich.console import Console
+    console = Console(stderr=True)
+    return progress.Progress(
+        "{task.description}",
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        "{task.fields[rate]} images/s, time left",
+        progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=as_json or not console.is_terminal,
+    )
 
-        console = Console(stderr=True)
-        self._progress = progress.Progress(
-            "{task.description}",
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            "{task.fields[rate]} images/s, time left",
-            progress.TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=as_json or not console.is_terminal,
-        )
-        self._task = self._progress.add_task(doing, total=None, rate="-")
 
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
+def _follow(bar: Bar, doing: str) -> Progress:
+    """Begin anew on the bar, with this work; what its progress is told to."""
+    for before in bar.task_ids:
+        bar.remove_task(before)
+    task = bar.add_task(doing, total=None, rate="-")
 
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+    def update(done: int, total: int) -> None:
+        speed = bar.tasks[0].speed
+        bar.update(task, completed=done, total=total, rate=f"{speed:,.0f}" if speed else "-")
 
-    def stage(self, doing: str) -> Callable[[int, int], None]:
-        """Begin anew, with other work."""
-        self._progress.reset(self._task, total=None, description=doing, rate="-")
-        return self.update
-
-    def update(self, done: int, total: int) -> None:
-        task = self._progress.tasks[0]
-        rate = "-" if not task.speed else f"{task.speed:,.0f}"
-        self._progress.update(self._task, completed=done, total=total, rate=rate)
+    return update
 
 
 def _render(report: CheckReport, benchmark: str | None, differences: list[str]) -> None:

@@ -44,13 +44,16 @@ def choose_display(*, as_json: bool, quiet: bool) -> Display:
         return JsonDisplay()
     if quiet:
         return Display()
-    return LiveDisplay(stderr()) if sys.stderr.isatty() else PlainDisplay(stderr())
+    return LiveDisplay() if sys.stderr.isatty() else PlainDisplay()
 
 
 class Display:
-    """Silent until the end; the base of the others."""
+    """Silent until the end; the base of the others, which show what happens on a console."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console or stderr()
         self._standing = Standing(clock)
 
     def __enter__(self) -> Display:
@@ -58,6 +61,10 @@ class Display:
 
     def __exit__(self, *_: object) -> None:
         return None
+
+    def say(self, text: str) -> None:
+        """Tell the user what stands beside the runs."""
+        self.take(Note(text))
 
     def take(self, event: Event) -> None:
         self._standing.take(event)
@@ -67,10 +74,6 @@ class Display:
 
 class PlainDisplay(Display):
     """One line for each thing that happened."""
-
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(clock)
-        self._console = console
 
     def take(self, event: Event) -> None:
         super().take(event)
@@ -82,14 +85,8 @@ class PlainDisplay(Display):
 class LiveDisplay(Display):
     """A live view on a terminal: finished runs above, the one under way below."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(clock)
-        self._console = console
-        self._live = Live(
-            console=console, get_renderable=self._render, refresh_per_second=8, transient=False
-        )
-
     def __enter__(self) -> Display:
+        self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=8)
         self._live.start()
         return self
 
@@ -178,9 +175,9 @@ def _run(number: int, standing: Standing) -> str:
 
 def _headline(campaign: CampaignOpened) -> str:
     kind = "practice " if campaign.practice else ""
-    runs = "1 run" if campaign.runs == 1 else f"{campaign.runs} runs"
     return (
-        f"{kind}campaign {Path(campaign.campaign).name}: {runs} of {campaign.preset}, "
+        f"{kind}campaign {Path(campaign.campaign).name}: {how_many(campaign.runs, 'run')} of "
+        f"{campaign.preset}, "
         f"{campaign.workers} workers on {campaign.device}, "
         f"{campaign.precision}, global batch {campaign.global_batch_size}, "
         f"target {campaign.quality_target:g}"

@@ -38,7 +38,7 @@ def doctor(
     import dataclasses
 
     from fourmin.base.text import printable
-    from fourmin.campaign.placement import Placement
+    from fourmin.campaign.request import Placement
     from fourmin.cli.output import print_json, say, stderr
     from fourmin.doctor.examine import examine, examine_nodes
     from fourmin.launch.site import load_site

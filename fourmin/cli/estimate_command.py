@@ -61,11 +61,8 @@ def estimate(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE.svg",
-            help="Write a chart of images/s against the ideal line.",
+        options.output(
+            metavar="FILE.svg", help="Write a chart of images/s against the ideal line."
         ),
     ] = None,
     validation: Annotated[

@@ -20,6 +20,7 @@ training = partial(typer.Option, rich_help_panel="Training")
 places = partial(typer.Option, rich_help_panel="Where it runs")
 cluster = partial(typer.Option, rich_help_panel="Cluster")
 campaign = partial(typer.Option, rich_help_panel="Campaign")
+output = partial(typer.Option, "--output", "-o")
 
 
 def of_field(name: str, more: str = "") -> Any:

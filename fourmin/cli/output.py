@@ -35,12 +35,12 @@ def stderr() -> Console:
     return Console(stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
-def say(lines: Iterable[str], console: Console | None = None) -> None:
+def say(lines: Iterable[str]) -> None:
     """Print lines for people: folded to the terminal, the word that judges in colour.
 
     Several lines in one, such as a command to be copied, stay as they are.
     """
-    console = console or stdout()
+    console = stdout()
     for line in lines:
         text = Text(line if "\n" in line else folded(line, columns_of(console.file)))
         for style, words in _STYLES.items():

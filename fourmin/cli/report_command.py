@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -26,9 +26,7 @@ def report(
     ] = "table",
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output", "-o", help="Write to this file (site: folder), not to standard output."
-        ),
+        options.output(help="Write to this file (site: folder), not to standard output."),
     ] = None,
     chart: Annotated[
         str | None,
@@ -90,7 +88,7 @@ def report(
     )
     from fourmin.report.collect import collect, collect_all
     from fourmin.report.gate import Asked, gate_verdict
-    from fourmin.report.model import PUBLISHED, Comparison
+    from fourmin.report.model import PUBLISHED
     from fourmin.report.prices import load_prices
     from fourmin.report.side_by_side import put_side_by_side
     from fourmin.ruleset import CURRENT
@@ -112,6 +110,8 @@ def report(
     prices = () if price is None else load_prices(price)
     alone = pair is not None or bool(beside)
     looked_in = paths or options.usual_folders("report on", needed=not alone)
+    together = partial(collect, looked_in, published=bool(beside), prices=prices)
+    content: str | bytes
     compared = None
     if slower is None and (of or output_format in GATE_FORMATS):
         raise FourminError("--of and --format github or junit need --fail-if-slower")
@@ -125,24 +125,20 @@ def report(
         places = [*named, *(() if len(named) == len(pair) else looked_in)]
         found = collect_all(places, published=bool(beside), prices=prices)
         compared = put_side_by_side(CURRENT, found, *pair, asked)
-        content: str | bytes = render_pair(compared)
+        content = render_pair(compared)
+    elif slower is not None:
+        raise FourminError(
+            "--fail-if-slower needs --compare", next_step="name the two results: --compare A B"
+        )
+    elif output_format == SITE and output is not None:
+        for name, text in load_site()(together()):
+            (output / name).parent.mkdir(exist_ok=True)
+            write_output(output / name, text.encode())
+        return
+    elif chart is not None or output_format in CHART_FORMATS:
+        content = load_chart_renderer(output_format, chart or "time")(together())
     else:
-        if slower is not None:
-            raise FourminError(
-                "--fail-if-slower needs --compare", next_step="name the two results: --compare A B"
-            )
-        render: Callable[[Comparison], str | bytes]
-        if output_format == SITE and output is not None:
-            files = load_site()
-            for name, text in files(collect(looked_in, published=bool(beside), prices=prices)):
-                (output / name).parent.mkdir(exist_ok=True)
-                write_output(output / name, text.encode())
-            return
-        if chart is not None or output_format in CHART_FORMATS:
-            render = load_chart_renderer(output_format, chart or "time")
-        else:
-            render = load_renderer(output_format, verbose=verbose)
-        content = render(collect(looked_in, published=bool(beside), prices=prices))
+        content = load_renderer(output_format, verbose=verbose)(together())
     if output is not None:
         write_output(output, content.encode() if isinstance(content, str) else content)
     elif isinstance(content, str):

@@ -183,11 +183,10 @@ def run(
     from contextlib import closing
 
     from fourmin.campaign.describe import plan_json, plan_lines
-    from fourmin.campaign.events import Note, Observers
+    from fourmin.campaign.events import Observers
     from fourmin.campaign.load import LoadWatch
-    from fourmin.campaign.placement import Placement
     from fourmin.campaign.prepare import prepare
-    from fourmin.campaign.request import Existing, Request, choose_campaign
+    from fourmin.campaign.request import Existing, Placement, Request, choose_campaign
     from fourmin.cli.display import choose_display
     from fourmin.cli.output import print_json, say, stdout
     from fourmin.launch.site import load_site
@@ -236,8 +235,8 @@ def run(
         profile=profile,
     )
     display = choose_display(as_json=json_lines, quiet=quiet)
-    load = LoadWatch(lambda text: display.take(Note(text)))
-    with closing(prepare(wanted, placement, lambda text: display.take(Note(text)))) as prepared:
+    load = LoadWatch(display.say)
+    with closing(prepare(wanted, placement, display.say)) as prepared:
         if dry_run:
             if json_lines or plan_format == "json":
                 print_json("plan", plan_json(prepared), indent=None)
@@ -258,12 +257,11 @@ def run(
 
             watchers.append(TensorBoard(tensorboard))
         for text in prepared.warnings():
-            display.take(Note(text))
+            display.say(text)
         if launcher == "auto":
-            chosen = f"launcher {prepared.choice.name}: {prepared.choice.reason}"
-            display.take(Note(chosen))
+            display.say(f"launcher {prepared.choice.name}: {prepared.choice.reason}")
         if prepared.submission is None:
-            display.take(Note(prepared.step))
+            display.say(prepared.step)
         folder = _run(prepared, campaign_file, display, Observers(*watchers))
     if folder is not None:
         _close(folder, display)
@@ -273,7 +271,6 @@ def _run(
     prepared: Prepared, campaign_file: Path | None, display: Display, observer: Observer
 ) -> Path | None:
     """The folder of the campaign where it has ended."""
-    from fourmin.campaign.events import Note
     from fourmin.campaign.execute import execute
     from fourmin.campaign.jobs import run_in_jobs
     from fourmin.campaign.registration import opened
@@ -290,16 +287,12 @@ def _run(
     assert prepared.launcher is not None
     placement = prepared.placement
     if placement.trial and not prepared.under_way:
-        try_nodes(
-            prepared.launcher,
-            prepared.configuration,
-            lambda text: display.take(Note(text)),
-            exclude_slow=placement.exclude_slow,
-        )
+        slow = placement.exclude_slow
+        try_nodes(prepared.launcher, prepared.configuration, display.say, exclude_slow=slow)
     with opened(prepared, campaign_file) as (campaign, materials), display:
         summary = execute(campaign, materials, prepared.launcher, observer)
     if summary is None:
-        display.take(Note(f"more runs remain: {command('run', '--resume', campaign.folder)}"))
+        display.say(f"more runs remain: {command('run', '--resume', campaign.folder)}")
         return None
     return campaign.folder
 

@@ -7,7 +7,7 @@ clock know nothing of it. A folder for each campaign, and in it one for each run
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,17 +64,27 @@ class TensorBoard:
         self._works = True
 
     def take(self, event: Event) -> None:
-        """Write what of it is a scalar; each run, and each further attempt, has its own folder.
+        """Write what of it is a scalar, unless something failed before; the first failure is told.
 
-        What is trained again after a restart stands at the same steps once more.
+        Each run, and each further attempt, has its own folder. What is trained again after a
+        restart stands at the same steps once more.
         """
+        if not self._works:
+            return
+        try:
+            self._take(event)
+        except Exception as error:
+            self._works = False
+            stderr().print(f"nothing more is written for TensorBoard: {error}")
+
+    def _take(self, event: Event) -> None:
         if isinstance(event, CampaignOpened):
             self._campaign = Path(event.campaign).name
         elif isinstance(event, RunStarting):
             again = f"-attempt-{event.attempt}" if event.attempt > 1 else ""
             self._step = 0
             self._close()
-            self._try(lambda: self._begin(f"run-{event.run}{again}"))
+            self._begin(f"run-{event.run}{again}")
         elif isinstance(event, RecordLogged):
             self._write(self._scalars(event), event.time_ms)
         elif isinstance(event, RunFinished):
@@ -94,33 +104,18 @@ class TensorBoard:
 
     def _write(self, scalars: Mapping[str, Any], time_ms: float | None) -> None:
         """Queue the scalars that are numbers, at the run's step and a wall clock time."""
-        writer = self._writer
-        known = {tag: value for tag, value in scalars.items() if isinstance(value, (int, float))}
-        if not known or writer is None:
-            return
-
-        def add() -> None:
-            values = [
-                self._summary.Value(tag=tag, simple_value=value) for tag, value in known.items()
-            ]
+        values = [
+            self._summary.Value(tag=tag, simple_value=value)
+            for tag, value in scalars.items()
+            if isinstance(value, (int, float))
+        ]
+        if values and self._writer is not None:
             seconds = time.time() if time_ms is None else time_ms / 1000
             summary = self._summary(value=values)
-            writer.add_event(self._event(wall_time=seconds, step=self._step, summary=summary))
-
-        self._try(add)
+            event = self._event(wall_time=seconds, step=self._step, summary=summary)
+            self._writer.add_event(event)
 
     def _close(self) -> None:
         writer, self._writer = self._writer, None
         if writer is not None:
-            self._try(writer.close)
-
-    def _try(self, action: Callable[[], object]) -> None:
-        """Do it, unless something failed before; the first failure is told."""
-        if not self._works:
-            return
-        try:
-            action()
-        except Exception as error:
-            self._works = False
-            self._writer = None
-            stderr().print(f"nothing more is written for TensorBoard: {error}")
+            writer.close()

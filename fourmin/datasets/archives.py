@@ -31,7 +31,7 @@ from fourmin.datasets.manifest import is_image_name
 from fourmin.datasets.parquet import parquet_images
 
 _OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-_BROKEN = (
+BROKEN = (
     tarfile.TarError,
     zipfile.BadZipFile,
     gzip.BadGzipFile,
@@ -40,6 +40,7 @@ _BROKEN = (
     EOFError,
     ValueError,
 )
+"""What is raised for an archive that cannot be read to its end, whatever it is packed with."""
 _LONGEST_LABEL = 64 << 10
 
 
@@ -69,7 +70,7 @@ def packing(path: Path) -> bytes:
 def members(path: Path) -> Iterator[Member]:
     """The images in a tar, and in the tars within. Raises FourminError."""
     # Unbuffered: headers lie an image apart, and a buffer would read all between them.
-    with told(f"cannot read {path}"), whole(path, _BROKEN), path.open("rb", buffering=0) as file:
+    with told(f"cannot read {path}"), whole(path, BROKEN), path.open("rb", buffering=0) as file:
         yield from _walk(file, 0, os.fstat(file.fileno()).st_size, ())
 
 
@@ -137,7 +138,7 @@ def unpack(work: Path, path: Path) -> Path:
         return target
     temporary = target.with_suffix(".part")
     step = "make room or name another folder; what is unpacked is kept"
-    with told(f"cannot unpack {path} to {work}", step), whole(path, _BROKEN):
+    with told(f"cannot unpack {path} to {work}", step), whole(path, BROKEN):
         with tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as out:
             for name, data in _contents(path):
                 member = tarfile.TarInfo(name)

@@ -6,8 +6,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from fourmin.base.files import user_folder
@@ -33,7 +32,8 @@ def cached_tree(
     with told(f"cannot write the dataset to {folder}", step):
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = folder.with_name(f".{name}.lock")
-        with _lock(lock):
+        with open(lock, "ab") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
             for left in set(folder.parent.glob(f".{name}.*")) - {lock}:  # by one that was killed
                 shutil.rmtree(left, ignore_errors=True)
             if not is_intact(folder):
@@ -53,10 +53,3 @@ def replace_folder(folder: Path, build: Callable[[Path], None]) -> None:
         os.rename(new, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with open(path, "ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

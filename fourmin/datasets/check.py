@@ -1,4 +1,4 @@
-"""The check of an image tree, done once before any run: read, hash and decode every file.
+"""The check of images, done once before any run: read, hash and decode every file of a tree.
 
 Refused (problems): a missing split, a class without an image, classes that differ between the
 splits, a symbolic link that leaves the tree, a name that cannot stand in a manifest, a file
@@ -9,6 +9,9 @@ Counted (notes), because every loader of fourmin decodes them to the same RGB im
 a JPEG name and the reverse (ImageNet has one), CMYK (ImageNet has 22), EXIF orientation other
 than upright (it is ignored in training, as in published training code), duplicates within a
 split, and files that are ignored. Grey images are counted too.
+
+Of shards every sample is read and decoded likewise, and every byte compared with what the manifest
+and the format ask for: what is not so is refused, the shard and the sample named.
 """
 
 from __future__ import annotations
@@ -17,20 +20,17 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from fourmin.base.errors import FourminError
 from fourmin.datasets.catalogue import Catalogue, Found
 from fourmin.datasets.images import Scanned, printable, require_pillow, scan_image
-from fourmin.datasets.manifest import (
-    MANIFEST_NAME,
-    SPLITS,
-    is_image_name,
-    name_fault,
-)
-from fourmin.datasets.pool import Progress, spread
+from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest, is_image_name, name_fault
+from fourmin.datasets.pool import Progress, spread, unfollowed
 from fourmin.datasets.report import NOTHING_KNOWN, CheckReport, Known
+from fourmin.datasets.shards import ShardIndex, read_samples, require_finished, sample_name
 
 _CHUNK = 128
 IGNORED = "are ignored: not an image of a class by place and name"
@@ -43,7 +43,7 @@ _JUNK = ("__macosx", "lost+found", "@eadir", "$recycle.bin")
 def check_tree(
     data_dir: Path,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = unfollowed,
     *,
     known: Known = NOTHING_KNOWN,
 ) -> CheckReport:
@@ -74,11 +74,55 @@ def check_tree(
     return report
 
 
+def check_shards(
+    data_dir: Path,
+    workers: int | None = None,
+    progress: Progress = unfollowed,
+    *,
+    known: Known = NOTHING_KNOWN,
+) -> CheckReport:
+    """Check the shards in `data_dir` with `workers` processes (default: every core).
+
+    `known` as `check_tree` has it. The manifest is compared with and not written;
+    the report has it when there is no problem. Raises FourminError when manifest or index
+    cannot be used or Pillow is missing.
+    """
+    require_pillow()
+    require_finished(data_dir)
+    started = time.monotonic()
+    _load.cache_clear()
+    manifest, index = _load(data_dir)
+    report, catalogue = CheckReport(data_dir, shards=len(index.shards)), Catalogue()
+    images, done = sum(len(manifest.split(name)) for name in SPLITS), 0
+    workers = min(len(index.shards), workers or len(os.sched_getaffinity(0)))
+    numbers = range(len(index.shards))
+    for number, found in spread(
+        _scan_shard, data_dir, numbers, workers, f"the check of {data_dir}"
+    ):
+        shard = index.shards[number]
+        catalogue.add_seen(os.fsencode(shard.name), found)
+        for one in found:
+            if one.row is None:
+                report.problem(one.name, one.problem)
+        done += shard.samples
+        progress(done, images)
+    catalogue.sort()
+    report.settle(catalogue, known, {})
+    seen, report.manifest = report.manifest, None
+    if seen and (seen.class_names, seen.splits) != (manifest.class_names, manifest.splits):
+        what = "lists other widths, heights or classes than the images have"
+        report.problem(MANIFEST_NAME, what)
+    elif seen:
+        report.manifest, report.manifest_path = manifest, data_dir / MANIFEST_NAME
+    report.seconds = time.monotonic() - started
+    return report
+
+
 def look_at(
     catalogue: Catalogue,
     report: CheckReport,
     workers: int | None,
-    progress: Progress | None,
+    progress: Progress,
     purpose: str,
 ) -> None:
     """Read, hash and decode every image of `catalogue` that was not looked at yet."""
@@ -92,8 +136,7 @@ def look_at(
             if scanned.row is None:
                 report.problem(scanned.name, scanned.problem)
         done += len(found)
-        if progress is not None:
-            progress(done, total)
+        progress(done, total)
 
 
 def is_junk(name: str) -> bool:
@@ -196,3 +239,29 @@ def _scan_chunk(_: None, chunk: Sequence[Any]) -> list[tuple[int, Scanned]]:
             else:
                 found.append((one, scan_image(data, shown, split, path)))
     return found
+
+
+@cache
+def _load(data_dir: Path) -> tuple[Manifest, ShardIndex]:
+    """Manifest and index of a folder; read once in each process."""
+    manifest = Manifest.load(data_dir / MANIFEST_NAME)
+    return manifest, ShardIndex.load(data_dir, manifest)
+
+
+def _scan_shard(data_dir: Path, number: int) -> tuple[int, list[Scanned]]:
+    manifest, index = _load(data_dir)
+    shard = index.shards[number]
+    split = manifest.split(shard.split)
+    found = []
+    try:
+        for sample in read_samples(data_dir / shard.name, shard, split):
+            name = printable(sample_name(shard, split, sample.number))
+            if sample.fault:
+                found.append(Scanned(name, None, sample.fault))
+            else:
+                found.append(scan_image(sample.data, name, split.name, split.paths[sample.number]))
+    except FourminError as error:
+        found.append(Scanned(shard.name, None, error.what))
+    except OSError as error:
+        found.append(Scanned(shard.name, None, f"cannot be read: {error.strerror or error}"))
+    return number, found

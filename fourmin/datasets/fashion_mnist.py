@@ -22,7 +22,7 @@ from fourmin.base.files import user_folder
 from fourmin.base.mishaps import told
 from fourmin.datasets.cache import cached_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, ImageRow, Manifest
-from fourmin.datasets.pool import Progress
+from fourmin.datasets.pool import Progress, unfollowed
 
 TREE_NAME = "fashion-mnist-v1"
 IMAGES = {"train": 60_000, "val": 10_000}
@@ -78,7 +78,7 @@ def is_source(folder: Path) -> bool:
     return all(_locate(folder, name) is not None for pair in _FILES.values() for name in pair)
 
 
-def write_tree(source: Path, folder: Path, progress: Progress | None = None) -> None:
+def write_tree(source: Path, folder: Path, progress: Progress = unfollowed) -> None:
     """Write the tree made from the files in `source` into the empty `folder`, with its manifest.
 
     Raises FourminError when a file is missing or is not the published one, OSError when the
@@ -96,8 +96,7 @@ def write_tree(source: Path, folder: Path, progress: Progress | None = None) -> 
             (folder / split / path).write_bytes(data)
             digest = hashlib.sha256(data).digest()
             rows.append(ImageRow(split, path, len(data), digest, SIDE, SIDE))
-            if progress is not None:
-                progress(len(rows), sum(IMAGES.values()))
+            progress(len(rows), sum(IMAGES.values()))
     Manifest.from_rows(rows).write(folder / MANIFEST_NAME)
 
 

@@ -12,15 +12,16 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import ensure_writable_folder
+from fourmin.base.files import ensure_writable_folder, require_room
 from fourmin.base.installation import install
 from fourmin.base.mishaps import told
 from fourmin.datasets.manifest import BY_NAME, MANIFEST_NAME, SPLITS, ImageRow, Manifest
-from fourmin.datasets.pool import Progress, spread
+from fourmin.datasets.pool import Progress, spread, unfollowed
 from fourmin.datasets.prepare import PreparedData
 from fourmin.datasets.shards import (
     END,
@@ -30,7 +31,6 @@ from fourmin.datasets.shards import (
     class_member,
     member_header,
     padding,
-    require_room,
     write_index,
     writing_shard,
 )
@@ -48,23 +48,8 @@ class Size(NamedTuple):
     val: int = 50
 
 
-class _Piece(NamedTuple):
-    """Samples `first` to `end` - 1 of a split with `per_class` images a class."""
-
-    name: str
-    split: str
-    first: int
-    end: int
-    per_class: int
-
-
-class _Written(NamedTuple):
-    shard: Shard
-    rows: list[ImageRow]
-
-
 def generate_fractals(
-    dest: Path, size: Size, workers: int | None = None, progress: Progress | None = None
+    dest: Path, size: Size, workers: int | None = None, progress: Progress = unfollowed
 ) -> PreparedData:
     """Write the first classes and images of `fractals` to `dest`, which is empty or not there.
 
@@ -77,7 +62,7 @@ def generate_fractals(
     require_known_answer()
     images = size.classes * (size.train + size.val)
     pieces = [
-        _Piece(f"{split}-{number:06d}.tar", split, first, min(first + IMAGES_A_SHARD, end), each)
+        Shard(f"{split}-{number:06d}.tar", split, first, min(IMAGES_A_SHARD, end - first), 0)
         for split, each in zip(SPLITS, size[1:], strict=True)
         for end in (size.classes * each,)
         for number, first in enumerate(range(0, end, IMAGES_A_SHARD))
@@ -86,15 +71,14 @@ def generate_fractals(
     written, done = [], 0
     step = "make room, and run the same command again"
     with told(f"cannot write the images to {dest}", step), _alone(dest):
-        require_room(dest, images * MEAN_BYTES)
-        for one in spread(_write, dest, pieces, workers, f"writing {dest}"):
+        require_room(dest, images * MEAN_BYTES, "the shards", "they need")
+        for one in spread(_write, (dest, size), pieces, workers, f"writing {dest}"):
             written.append(one)
-            done += one.shard.samples
-            if progress is not None:
-                progress(done, images)
-        written.sort(key=lambda one: one.shard.name)
-        shards = [one.shard for one in written]
-        rows = (row for one in written for row in one.rows)
+            done += one[0].samples
+            progress(done, images)
+        written.sort(key=lambda one: one[0].name)
+        shards = [shard for shard, _ in written]
+        rows = (row for _, images_of_shard in written for row in images_of_shard)
         names = [_class_name(label) for label in range(size.classes)]
         manifest = Manifest.from_sorted(rows, names, {"order": BY_NAME})
         manifest.write(dest / MANIFEST_NAME)
@@ -135,14 +119,14 @@ def _class_name(label: int) -> str:
     return f"{label:04d}"
 
 
-def _write(dest: Path, piece: _Piece) -> _Written:
-    """Draw and write the images of one shard."""
+def _write(to: tuple[Path, Size], piece: Shard) -> tuple[Shard, list[ImageRow]]:
+    """Draw and write the images of one shard; it with its bytes, and what the manifest says."""
     from fourmin.datasets.fractals import draw, encode
 
-    rows, size = [], len(END)
+    (dest, whole), rows, size = to, [], len(END)
     with writing_shard(dest / piece.name) as file:
-        for sample in range(piece.first, piece.end):
-            label, index = divmod(sample, piece.per_class)
+        for sample in piece.indices():
+            label, index = divmod(sample, getattr(whole, piece.split))
             pixels = draw(label, piece.split, index)
             data = encode(pixels)
             size += file.write(
@@ -154,5 +138,4 @@ def _write(dest: Path, piece: _Piece) -> _Written:
             path, digest = f"{_class_name(label)}/{index:05d}.jpg", hashlib.sha256(data).digest()
             height, width = pixels.shape
             rows.append(ImageRow(piece.split, path, len(data), digest, width, height))
-    shard = Shard(piece.name, piece.split, piece.first, len(rows), size)
-    return _Written(shard, rows)
+    return replace(piece, bytes=size), rows

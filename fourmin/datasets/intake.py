@@ -57,7 +57,7 @@ def take_in(
     paths: Sequence[Path],
     work: Path,
     workers: int,
-    progress: Progress | None,
+    progress: Progress,
 ) -> Intake:
     """List the images of `paths` in `catalogue`, each with its split and class.
 
@@ -68,8 +68,7 @@ def take_in(
     packed = [unit.path for unit in units if unit.is_packed()]
     processes = min(len(packed), workers) or 1
     for number, _ in enumerate(spread(unpack, work, packed, processes, "unpacking"), 1):
-        if progress is not None:
-            progress(number, len(packed))
+        progress(number, len(packed))
     names: dict[str, list[str]] = defaultdict(list)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     query = "SELECT split, count(*) FROM images WHERE id > ? GROUP BY split"
@@ -230,14 +229,10 @@ def _name_classes(catalogue: Catalogue, taken: Intake) -> None:
 
 
 def _compare_classes(catalogue: Catalogue, taken: Intake) -> None:
-    counts = {
-        split: dict(
-            catalogue.ask(
-                "SELECT class, count(*) FROM images WHERE split = ? GROUP BY class", split
-            )
-        )
-        for split in SPLITS
-    }
+    counts: dict[str, dict[str, int]] = {split: {} for split in SPLITS}
+    query = "SELECT split, class, count(*) FROM images GROUP BY split, class"
+    for split, name, images in catalogue.ask(query):
+        counts[split][name] = images
     for has, lacks in (SPLITS, SPLITS[::-1]):
         odd = sorted(counts[has].keys() - counts[lacks].keys())
         if odd:

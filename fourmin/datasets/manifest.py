@@ -105,9 +105,9 @@ class Manifest:
     @classmethod
     def from_rows(cls, rows: Iterable[ImageRow]) -> Manifest:
         """Build a manifest from rows in any order. Raises ValueError as `from_sorted` does."""
-        ordered = sorted(rows, key=lambda row: (row.split, _utf8(row.path)))
+        ordered = sorted(rows, key=lambda row: (row.split, row.path.encode()))
         classes = {row.path.split("/", 1)[0] for row in ordered}
-        return cls.from_sorted(ordered, sorted(classes, key=_utf8), {"order": BY_NAME})
+        return cls.from_sorted(ordered, sorted(classes, key=str.encode), {"order": BY_NAME})
 
     @classmethod
     def from_sorted(
@@ -169,7 +169,11 @@ class Manifest:
         for name in SPLITS:
             split = self.splits[name]
             for at in range(0, len(split), 4096):
-                yield _split_lines(split, range(at, min(at + 4096, len(split))))
+                yield "".join(
+                    f"{name}\t{split.labels[row]}\t{split.paths[row]}\t{split.sizes[row]}\t"
+                    f"{split.sha256(row)}\t{split.widths[row]}\t{split.heights[row]}\n"
+                    for row in range(at, min(at + 4096, len(split)))
+                ).encode()
 
     @classmethod
     def load(cls, path: Path) -> Manifest:
@@ -224,10 +228,6 @@ def name_fault(name: str) -> str:
     return ""
 
 
-def _utf8(text: str) -> bytes:
-    return text.encode()
-
-
 def _add_rows(columns: Columns, rows: list[ImageRow], label_of: Mapping[str, int]) -> None:
     for row in rows:
         folder, _, file = row.path.partition("/")
@@ -240,7 +240,7 @@ def _add_rows(columns: Columns, rows: list[ImageRow], label_of: Mapping[str, int
         columns.heights.append(row.height)
         columns.hashes += row.sha256
         columns.digest.update(f"{row.path}\t{row.size}\t{row.sha256.hex()}\n".encode())
-    columns.add_sorted([_utf8(row.path) for row in rows])
+    columns.add_sorted([row.path.encode() for row in rows])
 
 
 def _pins(splits: Mapping[str, Split], class_names: Sequence[str]) -> dict[str, str]:
@@ -260,14 +260,6 @@ def _pins(splits: Mapping[str, Split], class_names: Sequence[str]) -> dict[str, 
     return found
 
 
-def _split_lines(split: Split, indices: range) -> bytes:
-    return "".join(
-        f"{split.name}\t{split.labels[at]}\t{split.paths[at]}\t{split.sizes[at]}\t"
-        f"{split.sha256(at)}\t{split.widths[at]}\t{split.heights[at]}\n"
-        for at in indices
-    ).encode()
-
-
 def _parse_header(line: bytes) -> dict[str, Any]:
     if len(line) > _MAX_HEADER:
         raise ValueError("the header line is too long")
@@ -282,7 +274,7 @@ def _parse_header(line: bytes) -> dict[str, Any]:
         raise ValueError("the header does not list the class names")
     if any(name in ("", ".", "..") or name_fault(name) for name in classes):
         raise ValueError("a class name in the header is not a folder name")
-    if classes != sorted(set(classes), key=_utf8):
+    if classes != sorted(set(classes), key=str.encode):
         raise ValueError("the class names in the header are not sorted, or one comes twice")
     splits = header.get("splits")
     if not isinstance(splits, dict) or set(splits) != set(SPLITS):
@@ -315,7 +307,7 @@ def _read(file: BinaryIO) -> Manifest:
 def _parse(line: bytes, header: Mapping[str, Any], file: BinaryIO) -> Manifest:
     digest = hashlib.sha256()
     class_names = tuple(header["classes"])
-    prefixes = [_utf8(f"{folder}/") for folder in class_names]
+    prefixes = [f"{folder}/".encode() for folder in class_names]
     columns = {name: Columns(name) for name in SPLITS}
     line_number = 2
     for block in _blocks(file):

@@ -19,6 +19,10 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
+def unfollowed(done: int, total: int) -> None:
+    """Progress that nobody looks at."""
+
+
 def spread(
     task: Callable[[Any, Piece], Result],
     shared: Any,

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import ensure_writable_folder
+from fourmin.base.files import ensure_writable_folder, require_room
 from fourmin.base.mishaps import told
 from fourmin.datasets.cache import replace_folder
 from fourmin.datasets.catalogue import Catalogue, Where, places
@@ -34,7 +34,7 @@ from fourmin.datasets.images import printable, require_pillow
 from fourmin.datasets.intake import official, take_in
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
 from fourmin.datasets.manifest_image import map_manifest, write_image
-from fourmin.datasets.pool import Progress, spread
+from fourmin.datasets.pool import Progress, spread, unfollowed
 from fourmin.datasets.report import NOTHING_KNOWN, CheckReport, Known
 from fourmin.datasets.shards import (
     INDEX_NAME,
@@ -44,7 +44,6 @@ from fourmin.datasets.shards import (
     lay_out,
     padding,
     read_samples,
-    require_room,
     sample_name,
     write_index,
     writing_shard,
@@ -55,7 +54,7 @@ SHARD_BYTES = 256 << 20
 
 
 WORK_NAME = ".fourmin-prepare"
-Stage = Callable[[str], Progress | None]
+Stage = Callable[[str], Progress]
 _NAMED = 10
 _FILES = 256
 """Images of a tree that a process writes at a time."""
@@ -99,7 +98,7 @@ def prepare(
     tree: bool = False,
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
-    stage: Stage = lambda _: None,
+    stage: Stage = lambda _: unfollowed,
     say: Callable[[str], None] = lambda _: None,
     known: Known = NOTHING_KNOWN,
 ) -> PreparedData:
@@ -140,8 +139,7 @@ def prepare(
         workers = min(workers, images // _FILES + 1 if tree else len(shards))
         for samples, before in spread(_take_on, place, pieces, workers, f"writing {dest}"):
             done, kept = done + samples, kept + before
-            if progress is not None:
-                progress(done, images)
+            progress(done, images)
         manifest.write(dest / MANIFEST_NAME)
         if not tree:
             write_index(dest, manifest, shards)
@@ -210,7 +208,7 @@ def _refuse_dest(sources: Sequence[Path], dest: Path, tree: bool) -> None:
 
 
 def prepare_fashion_mnist(
-    source: Path, dest: Path, progress: Progress | None = None
+    source: Path, dest: Path, progress: Progress = unfollowed
 ) -> PreparedData:
     """Write Fashion-MNIST's tree from its four files in `source` to `dest`, whole or not at all.
 
@@ -250,7 +248,7 @@ def _refuse_others(dest: Path, shards: list[Shard]) -> None:
     for left_over in dest.glob(".*.tar.*"):
         left_over.unlink()
     needed = sum(shard.bytes for shard in shards if shard.name not in present)
-    require_room(dest, needed)
+    require_room(dest, needed, "the shards", "they need")
 
 
 def _take_on(place: _Place, shard: Shard) -> tuple[int, int]:

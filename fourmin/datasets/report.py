@@ -84,11 +84,8 @@ class CheckReport:
             "classes": self.classes,
             "bytes": self.total_bytes,
             "seconds": round(self.seconds, 3),
-            "problems": [{"path": one.path, "reason": one.reason} for one in self.problems],
-            "notes": [
-                {"text": one.text, "count": one.count, "examples": one.examples}
-                for one in self.notes.values()
-            ],
+            "problems": [vars(one) for one in self.problems],
+            "notes": [vars(one) for one in self.notes.values()],
             "manifest": None if self.manifest_path is None else str(self.manifest_path),
             "digests": {}
             if self.manifest is None

@@ -18,8 +18,7 @@ import hashlib
 import json
 import os
 import re
-import shutil
-import tempfile
+import secrets
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -102,42 +101,22 @@ def class_member(index: int, label: int) -> bytes:
 @contextmanager
 def writing_shard(path: Path) -> Iterator[BinaryIO]:
     """A file for the samples of a shard, which becomes `path` when it is whole. Raises OSError."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(descriptor, "wb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.write(END)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp lets nobody but the owner read it.
-        temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, path)
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def padding(size: int) -> bytes:
     """What stands behind an image of `size` bytes."""
     return bytes(padded(size) - size)
-
-
-def require_room(folder: Path, needed: int) -> None:
-    """Raise FourminError unless `needed` bytes of shards have room in `folder`."""
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise FourminError(
-            f"there is no room for the shards in {folder}",
-            f"they need {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free",
-            "name a folder on another disk",
-        )
 
 
 def lay_out(manifest: Manifest, shard_bytes: int) -> list[Shard]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fourmin.base.errors import FourminError
+from fourmin.base.mishaps import told
 from fourmin.datasets.archives import Member, members, packing, unpacked
 from fourmin.datasets.catalogue import Found
 from fourmin.datasets.check import OTHER_IMAGES, is_junk
@@ -94,7 +96,8 @@ def _files(root: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
     """
 
     def stop(error: OSError) -> None:
-        raise _unreadable(error.filename, error) from error
+        with _reading(error.filename):
+            raise error
 
     done: set[str] = set()
     for folder, folders, files in os.walk(root, followlinks=True, onerror=stop):
@@ -106,12 +109,9 @@ def _files(root: Path) -> Iterator[tuple[tuple[str, ...], Path]]:
         done.add(real)
 
 
-def _unreadable(path: Path | str, error: OSError) -> FourminError:
-    return FourminError(
-        f"cannot read {printable(str(path))}",
-        error.strerror or str(error),
-        "make it readable for this user (chmod), mend the link, or name sources without it",
-    )
+def _reading(path: Path | str) -> AbstractContextManager[None]:
+    step = "make it readable for this user (chmod), mend the link, or name sources without it"
+    return told(f"cannot read {printable(str(path))}", step)
 
 
 def _walk(root: Path, found: Sources) -> None:
@@ -170,12 +170,9 @@ def images_of(unit: Unit, work: Path, found: Sources) -> Iterator[Found]:
                 data = opened.read(member.size)
             found.labels.take(member.parts[-1], data, f"{unit.path.name}: {member.parts[-1]}")
         elif member.parts:
-            into = found.not_read if _is_other(member) else None
+            other = member.parts[-1].lower().endswith(OTHER_IMAGES)
+            into = found.not_read if other else None
             found.ignore(f"{unit.path.name}: {'/'.join(member.parts)}", into)
-
-
-def _is_other(member: Member) -> bool:
-    return member.parts[-1].lower().endswith(OTHER_IMAGES)
 
 
 def _members(unit: Unit, work: Path) -> Iterator[tuple[Path, int, Member]]:
@@ -183,10 +180,8 @@ def _members(unit: Unit, work: Path) -> Iterator[tuple[Path, int, Member]]:
     if unit.form == FOLDER:
         for above, path in _files(unit.path):
             if is_image_name(path.name):
-                try:
+                with _reading(path):
                     stat = path.stat()
-                except OSError as error:
-                    raise _unreadable(path, error) from error
                 yield path, stat.st_mtime_ns, Member((*above, path.name), 0, stat.st_size, {})
         return
     path = unpacked(unit.path, work) if unit.is_packed() else unit.path

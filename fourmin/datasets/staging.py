@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fourmin.base.errors import FourminError
-from fourmin.base.files import require_writable
+from fourmin.base.files import require_room, require_writable
 from fourmin.datasets.manifest import MANIFEST_NAME, SPLITS, Manifest
 from fourmin.datasets.shards import INDEX_NAME, ShardIndex, holds_shards
 
@@ -32,22 +32,15 @@ def left_behind(stage: Path, campaign: str) -> list[Path]:
     return sorted(stage.glob(f"{_prefix(campaign)}*"))
 
 
-def require_room(stage: Path, manifest: Manifest, campaign: str = "") -> None:
+def require_room_for_copy(stage: Path, manifest: Manifest, campaign: str = "") -> None:
     """Raise FourminError unless `stage` can be written and has room for the images.
 
     What a killed run of `campaign` left there makes room for the next one.
     """
-    there = require_writable(stage, "staging folder")
-    if campaign and left_behind(stage, campaign):
-        return
-    needed = sum(sum(manifest.split(name).sizes) for name in SPLITS)
-    free = shutil.disk_usage(there).free
-    if needed > free:
-        raise FourminError(
-            f"there is no room for the dataset in {stage}",
-            f"its images have {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free",
-            "name a folder on another disk with --stage, or leave it out",
-        )
+    require_writable(stage, "staging folder")
+    if not (campaign and left_behind(stage, campaign)):
+        needed = sum(sum(manifest.split(name).sizes) for name in SPLITS)
+        require_room(stage, needed, "the dataset", "its images have", "--stage")
 
 
 def _prefix(campaign: str) -> str:

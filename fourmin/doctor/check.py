@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 OK = "ok"
 WARNING = "warning"
@@ -19,6 +18,3 @@ class Check:
     status: str
     message: str
     next_step: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}

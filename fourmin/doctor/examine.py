@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
-from fourmin.campaign.placement import Placement
+from fourmin.campaign.request import Placement
 from fourmin.campaign.trial import told
 from fourmin.doctor import machine, software
 from fourmin.doctor.check import MISSING, OK, WARNING, Check
@@ -37,7 +37,7 @@ class Examination:
         """As `fourmin doctor --json` prints it."""
         return {
             "ok": self.ok,
-            "checks": [check.to_json() for check in self.checks],
+            "checks": [vars(check) for check in self.checks],
             "presets": [preset.to_json() for preset in self.presets],
         }
 

@@ -9,7 +9,13 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.base.text import how_many
-from fourmin.campaign.requirements import Place, look_for_data, missing, other_dataset
+from fourmin.campaign.requirements import (
+    Place,
+    look_for_data,
+    missing,
+    refusals,
+    require_dataset,
+)
 from fourmin.datasets.on_demand import ON_DEMAND
 from fourmin.recipe.configuration import Configuration
 from fourmin.recipe.presets import PRESETS, load_preset
@@ -56,13 +62,10 @@ def check_presets(data_dir: Path | None) -> Iterator[PresetCheck]:
 def _missing(
     configuration: Configuration, benchmark: Benchmark, data_dir: Path | None
 ) -> Iterator[FourminError]:
-    try:
-        configuration.check()
-    except FourminError as error:
-        yield error
+    yield from refusals(configuration.check)
     place = Place.seen()
     data, without_data = look_for_data(benchmark, place, data_dir)
-    other = [] if data is None else list(other_dataset(data, benchmark))
+    other = [] if data is None else refusals(lambda: require_dataset(data, benchmark))
     if other and benchmark.dataset["name"] in ON_DEMAND:
         # What fourmin makes itself needs no folder.
         other, (_, without_data) = [], look_for_data(benchmark, place, None)

@@ -19,7 +19,6 @@ from fourmin.system.fitness import bad_nccl
 from fourmin.system.hardware import cuda_of_driver, driver_version, usable_gpus
 from fourmin.system.software import dali_cuda, installed_version, triton_installed
 
-LEAST_PYTHON = (3, 10)
 _TRAINS = ("torch", "torchvision", "dali", "numpy", "pillow")
 _INSTALL = f"{install('train')} (with a CUDA 12 driver: train-cuda12)"
 _PROBE = """
@@ -81,10 +80,7 @@ class Probing:
 def python() -> Iterator[Check]:
     """The interpreter and the operating system."""
     found = f"Python {platform.python_version()}, fourmin {__version__}"
-    if sys.version_info[:2] < LEAST_PYTHON:
-        least = ".".join(map(str, LEAST_PYTHON))
-        yield Check("python", MISSING, found, f"Python {least} or newer")
-    elif sys.platform != "linux":
+    if sys.platform != "linux":
         yield Check("python", MISSING, f"{found} on {sys.platform}", "training needs Linux")
     else:
         yield Check("python", OK, found)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import queue
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
@@ -23,7 +23,7 @@ from fourmin.launch.timeouts import Timeouts
 if TYPE_CHECKING:  # any command imports this package for the launchers' names
     from fourmin.launch.control import ControlMessage
     from fourmin.launch.job import Job
-    from fourmin.launch.submit import JobState
+    from fourmin.launch.submit import FollowedJob
     from fourmin.launch.trial import Trial
     from fourmin.recipe.configuration import Configuration
     from fourmin.system.survey import Survey
@@ -76,25 +76,6 @@ class Launcher(Protocol):
         """Let go of the nodes; no further run follows."""
 
 
-class Submitted(Protocol):
-    """A job of a cluster, in which `fourmin run` runs."""
-
-    name: str
-    """What messages call it, such as `Slurm job 7`."""
-
-    def ask_soon(self) -> None:
-        """The command in it has printed its last line: its state is asked for at the next look."""
-
-    def follow(self) -> Iterator[bytes | JobState]:
-        """Whole lines that it prints, and each state that it takes, until it is over."""
-
-    def cancel(self) -> None:
-        """End it, the command in it as by Ctrl-C where that runs."""
-
-    def errors(self) -> list[str]:
-        """The last lines that the command in it said on standard error."""
-
-
 class Submitter(Protocol):
     """Sends `fourmin run` to a cluster. It is made from the site's settings."""
 
@@ -113,7 +94,7 @@ class Submitter(Protocol):
 
     def submit(
         self, configuration: Configuration, options: Sequence[str], folder: Path
-    ) -> Submitted | str:
+    ) -> FollowedJob | str:
         """Send it. Text instead of a job says what the user is to do, and nobody can follow it.
 
         Raises FourminError with the cluster's own words where it does not take it.

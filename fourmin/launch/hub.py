@@ -7,52 +7,49 @@ a host that has gone without a word and measures its clock.
 
 from __future__ import annotations
 
+import os
 import queue
 import secrets
 import socket
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 from fourmin.base.errors import FourminError
-from fourmin.launch import network, preflight
+from fourmin.launch import Surroundings, network, preflight
 from fourmin.launch.control import accept_all
 from fourmin.launch.job import Job
 from fourmin.launch.nodes import Node, NodesRun
 from fourmin.launch.timeouts import PING_SECONDS, Timeouts, Waiting, shortened
 from fourmin.launch.trial import Trial
-from fourmin.launch.wire import RefusedError, Wire, welcome
+from fourmin.launch.wire import TOKEN_VARIABLE, RefusedError, Wire, welcome
 from fourmin.recipe.configuration import Configuration
 
 
 class Hub:
-    """Where the nodes of a command meet. `names`: those that are expected, where known.
-
-    `say` is told whom it waits for.
-    """
+    """Where the nodes of a command meet. `names`: those that are expected, where known."""
 
     def __init__(
         self,
         nodes: int,
         names: tuple[str, ...] = (),
-        port: int = 0,
+        around: Surroundings | None = None,
         token: str = "",
-        timeouts: Timeouts | None = None,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.token = token or secrets.token_hex(16)
-        self._timeouts = timeouts or Timeouts()
-        self._say = say
+        around = around or Surroundings()
+        self._timeouts, self._say = around.timeouts, around.say
         self._wanted = nodes
         self._names = names
         self._nodes: dict[int, Node] = {}
         self._changed = threading.Condition()
         self._closed = False
         self._run: NodesRun | None = None
-        self._socket = network.listen(port)
+        self._socket = network.listen(around.port)
         self.port = int(self._socket.getsockname()[1])
         for work in (partial(accept_all, self._socket, self._serve), self._ping):
             threading.Thread(target=work, name="fourmin-hub", daemon=True).start()
@@ -78,21 +75,21 @@ class Hub:
 
         Raises FourminError that names the node which is not fit.
         """
-        nodes = self._present()
-        _ask(nodes, "prepare", job=job.to_json())
-        facts = self._replies(nodes, "facts", "look at themselves", self._timeouts.look)
-        _know_clocks(nodes)
-        told = [
-            preflight.NodeFacts(
-                f"node {node.name}", said["facts"], node.clock.offset_ms, node.clock.uncertainty_ms
-            )
-            for node, said in facts
-        ]
-        preflight.compare(job, told)
+        facts = self._ask(
+            "prepare", "facts", "look at themselves", self._timeouts.look, job=job.to_json()
+        )
+        nodes = [node for node, _ in facts]
+        preflight.compare(
+            job,
+            [
+                preflight.NodeFacts(f"node {node.name}", said["facts"], node.clock)
+                for node, said in facts
+            ],
+        )
         run = NodesRun(nodes, job, self._timeouts.end)
         clocks = {
-            "offset_ms": [round(node.clock_offset_ms, 3) for node in told],
-            "uncertainty_ms": [round(node.clock_uncertainty_ms, 3) for node in told],
+            "offset_ms": [round(node.clock.offset_ms, 3) for node in nodes],
+            "uncertainty_ms": [round(node.clock.uncertainty_ms, 3) for node in nodes],
         }
         master = _meeting_address(nodes)
         for node in nodes:
@@ -116,15 +113,10 @@ class Hub:
 
         Raises FourminError that names the first that cannot.
         """
-        nodes, names = self._present(), [socket.gethostname()]
-        _ask(nodes, "try", configuration=configuration.to_json(), names=names)
         patience = self._timeouts.look + self._timeouts.imports
-        said = self._replies(nodes, "tried", "measure themselves", patience)
-        _know_clocks(nodes)
-        return [
-            Trial.of(node.name, answer, node.clock.offset_ms, node.clock.uncertainty_ms)
-            for node, answer in said
-        ]
+        asked = {"configuration": configuration.to_json(), "names": [socket.gethostname()]}
+        said = self._ask("try", "tried", "measure themselves", patience, **asked)
+        return [Trial.of(node.name, answer, node.clock) for node, answer in said]
 
     def close(self) -> None:
         """Tell all nodes that no run follows, and hang up."""
@@ -142,10 +134,21 @@ class Hub:
     def _present(self) -> list[Node]:
         return [self._nodes[index] for index in sorted(self._nodes) if not self._nodes[index].lost]
 
-    def _replies(
-        self, nodes: list[Node], kind: str, doing: str, seconds: float
+    def _ask(
+        self, question: str, answer: str, doing: str, seconds: float, **data: Any
     ) -> list[tuple[Node, Mapping[str, Any]]]:
-        """What each node answers. Raises FourminError for the first that cannot or does not."""
+        """What each node answers; their clocks are then known as well as they can be.
+
+        Raises FourminError for the first that cannot or does not answer.
+        """
+        nodes = self._present()
+        for node in nodes:
+            while not node.replies.empty():  # to a question that was given up
+                node.replies.get_nowait()
+            try:
+                node.wire.send(question, **data)
+            except OSError:
+                raise _gone(node, 0) from None
         said: dict[int, Mapping[str, Any]] = {}
         deadline = time.monotonic() + seconds
         waiting = Waiting(self._say, len(nodes), f"nodes to {doing}")
@@ -161,11 +164,15 @@ class Hub:
                     continue
                 if message is None:
                     raise _gone(node, seconds)
-                if message["kind"] != kind:
+                if message["kind"] != answer:
                     raise FourminError(
                         f"node {node.name} is not fit for the run", str(message.get("summary", ""))
                     )
                 said[node.index] = message
+        while not all(node.clock_is_known() or node.lost for node in nodes):
+            for node in nodes:
+                node.ping()
+            time.sleep(0.02)
         return [(node, said[node.index]) for node in nodes]
 
     def _serve(self, connection: socket.socket) -> None:
@@ -241,25 +248,6 @@ class Hub:
         return [gone.get(i, f"place {i}") for i in range(self._wanted) if i not in here]
 
 
-def _ask(nodes: list[Node], kind: str, **data: Any) -> None:
-    """Send all nodes a question. Raises FourminError where one is gone."""
-    for node in nodes:
-        while not node.replies.empty():  # to a question that was given up
-            node.replies.get_nowait()
-        try:
-            node.wire.send(kind, **data)
-        except OSError:
-            raise _gone(node, 0) from None
-
-
-def _know_clocks(nodes: list[Node]) -> None:
-    """Ask all of them until their clocks are known as well as they can be."""
-    while not all(node.clock_is_known() or node.lost for node in nodes):
-        for node in nodes:
-            node.ping()
-        time.sleep(0.02)
-
-
 def _meeting_address(nodes: list[Node]) -> str:
     """Where all nodes reach the first one: as it is seen on the way to the command.
 
@@ -281,3 +269,73 @@ def _gone(node: Node, seconds: float) -> FourminError:
         node.lost or f"nothing within {seconds:.0f} s",
         "see that it is up, or leave it out",
     )
+
+
+class Step:
+    """A hub, and the process here by which its nodes come: all of them, or the first one."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        command: Sequence[str],
+        name: str,
+        timeouts: Timeouts,
+        output: IO[bytes] | None = None,
+    ) -> None:
+        """Start `command`, which messages call `name`, and wait for all nodes.
+
+        It prints to `output`, where that is given. Raises FourminError where a node does not come.
+        """
+        self.hub = hub
+        self._name, self._timeouts, self._output = name, timeouts, output
+        try:
+            self.process = subprocess.Popen(
+                command,
+                env={**os.environ, TOKEN_VARIABLE: hub.token},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output and subprocess.STDOUT,
+                # Ctrl-C goes to the command alone, which then ends the workers in order.
+                start_new_session=True,
+            )
+        except BaseException:
+            hub.close()
+            raise
+        try:
+            self.wait(timeouts.join)
+        except BaseException:
+            self.give_up()
+            raise
+
+    def wait(self, seconds: float) -> None:
+        """Wait for all nodes, as `Hub.wait` does; also those that come again."""
+        self.hub.wait(seconds, self._ended_early)
+
+    def printed(self) -> str:
+        """What the process has printed."""
+        if self._output is None:
+            return ""
+        self._output.seek(0)
+        return self._output.read().decode(errors="replace").strip()
+
+    def give_up(self) -> None:
+        """End it though not all of the nodes may have come."""
+        # srun passes it on; a process that waits for the hub would wait long.
+        self.process.terminate()
+        self.end()
+
+    def end(self) -> None:
+        """Send the nodes home and wait for the process; end it if it does not end."""
+        self.hub.close()
+        try:
+            self.process.wait(self._timeouts.end)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _ended_early(self) -> str:
+        """Why no more nodes will come, or ''."""
+        code = self.process.poll()
+        if code is None:
+            return ""
+        return "; ".join([f"{self._name} ended with {code}", *self.printed().splitlines()[-4:]])

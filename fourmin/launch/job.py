@@ -15,7 +15,6 @@ from fourmin.recipe.configuration import Configuration
 
 JOB_VARIABLE = "FOURMIN_JOB"
 _COMPLETE = re.compile(r"epoch-([1-9][0-9]{0,8})\Z")
-_PATHS = ("data_dir", "manifest", "events_log", "checkpoints", "scratch")
 
 
 @dataclass(frozen=True)
@@ -98,10 +97,9 @@ class Job:
     def from_json(cls, data: Mapping[str, Any]) -> Job:
         fields = dict(data)
         fields["configuration"] = Configuration.from_json(fields["configuration"])
-        for name in _PATHS:
-            fields[name] = Path(fields[name])
-        for name in ("stage", "starts", "keep_states"):
-            fields[name] = None if fields[name] is None else Path(fields[name])
+        for field in dataclasses.fields(cls):
+            if str(field.type).startswith("Path") and fields[field.name] is not None:
+                fields[field.name] = Path(fields[field.name])
         fields["segments"] = tuple(fields["segments"])
         return cls(**fields)
 

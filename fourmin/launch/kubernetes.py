@@ -90,15 +90,9 @@ def trainjob(
             "image and claim under [kubernetes] in the site file; see docs/hpc.md",
         )
     metadata = {"name": name, **({"namespace": cluster.namespace} if cluster.namespace else {})}
-    limits = {
-        **({"cpu": cluster.cpu} if cluster.cpu else {}),
-        **({"memory": cluster.memory} if cluster.memory else {}),
-        **(
-            {cluster.gpu_resource: str(configuration.procs_per_node)}
-            if configuration.device == "cuda"
-            else {}
-        ),
-    }
+    gpus = str(configuration.procs_per_node) if configuration.device == "cuda" else ""
+    wanted = {"cpu": cluster.cpu, "memory": cluster.memory, cluster.gpu_resource: gpus}
+    limits = {resource: amount for resource, amount in wanted.items() if amount}
     trainer = {
         "image": cluster.image,
         "command": ["python3", "-m", "fourmin.launch.pod", *arguments],

@@ -6,22 +6,14 @@ import queue
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fourmin.launch.control import ControlMessage
 from fourmin.launch.job import Job
+from fourmin.launch.preflight import Clock
 from fourmin.launch.wire import Wire
 
 CLOCK_SAMPLES = 8
-
-
-@dataclass(frozen=True)
-class Clock:
-    """A node's clock against the command's, from the answer that was the fastest (ms)."""
-
-    offset_ms: float
-    uncertainty_ms: float
 
 
 class Node:
@@ -39,7 +31,7 @@ class Node:
 
     @property
     def clock(self) -> Clock:
-        return min(self._clocks, key=lambda c: c.uncertainty_ms, default=Clock(0.0, 0.0))
+        return min(self._clocks, key=lambda c: c.uncertainty_ms, default=Clock())
 
     def ping(self) -> None:
         """Ask for an answer; the reader takes it."""

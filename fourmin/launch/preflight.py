@@ -19,7 +19,7 @@ from fourmin.base.errors import FourminError
 from fourmin.base.files import ensure_writable_folder
 from fourmin.datasets.manifest import Manifest, header_digest
 from fourmin.datasets.manifest_image import share_manifest
-from fourmin.datasets.staging import require_room
+from fourmin.datasets.staging import require_room_for_copy
 from fourmin.launch.job import Job
 from fourmin.launch.timeouts import IDLE_SECONDS, shortened
 from fourmin.ledger.campaign import CAMPAIGN_FILE
@@ -32,6 +32,45 @@ CLOCK_BOUND_MS = 500.0
 """How far a node's clock may be from the command's."""
 
 
+_UNFIT = {
+    "against_fast": (
+        "cannot run the fast step",
+        "other nodes; or a campaign with --set step=eager",
+    ),
+    "busy_gpus": (
+        "uses its GPUs for something else",
+        "a time to train is measured on idle GPUs: end what runs there",
+    ),
+    "manifest_problem": (
+        "cannot read the manifest of the data",
+        "{manifest} must be the same whole file everywhere",
+    ),
+    "results_problem": (
+        "cannot write the event log",
+        "--results-dir on a file system that all nodes share, with working locks",
+    ),
+    "staging_problem": (
+        "cannot hold a copy of the images",
+        "name another folder with --stage, or leave it out",
+    ),
+}
+"""What it means where one of these facts tells of a problem, and what helps."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A node's clock against the command's, from the answer that was the fastest (ms)."""
+
+    offset_ms: float = 0.0
+    uncertainty_ms: float = 0.0
+
+    @property
+    def off(self) -> str:
+        """How far it is surely off, where that is too far."""
+        far = abs(self.offset_ms) - self.uncertainty_ms > CLOCK_BOUND_MS
+        return f"{self.offset_ms / 1000:+.1f} s off" if far else ""
+
+
 @dataclass(frozen=True)
 class NodeFacts:
     """What one node said of itself, and what the command measured of its clock.
@@ -41,8 +80,7 @@ class NodeFacts:
 
     name: str
     facts: Mapping[str, Any]
-    clock_offset_ms: float = 0.0
-    clock_uncertainty_ms: float = 0.0
+    clock: Clock = Clock()
 
 
 def node_facts(job: Job, *, holds_log: bool) -> dict[str, Any]:
@@ -108,41 +146,18 @@ def compare(job: Job, nodes: Sequence[NodeFacts]) -> None:
             "--procs-per-node, or nodes that have them",
         ),
     ):
-        _refuse(what, [node for node in nodes if wrong(node)], next_step)
+        if unlike := [node.name for node in nodes if wrong(node)]:
+            why = "every node must be alike before the clock starts"
+            raise FourminError(f"{shortened(unlike)}: {what}", why, next_step)
     for node in nodes:
-        for problem, what, next_step in (
-            (
-                node.facts["against_fast"],
-                "cannot run the fast step",
-                "other nodes; or a campaign with --set step=eager",
-            ),
-            (
-                "; ".join(map(str, node.facts["busy_gpus"])),
-                "uses its GPUs for something else",
-                "a time to train is measured on idle GPUs: end what runs there",
-            ),
-            (
-                node.facts["manifest_problem"],
-                "cannot read the manifest of the data",
-                f"{job.manifest} must be the same whole file everywhere",
-            ),
-            (
-                node.facts["results_problem"],
-                "cannot write the event log",
-                "--results-dir on a file system that all nodes share, with working locks",
-            ),
-            (
-                node.facts["staging_problem"],
-                "cannot hold a copy of the images",
-                "name another folder with --stage, or leave it out",
-            ),
-        ):
-            if problem:
-                raise _unfit(node, what, str(problem), next_step)
-        if abs(node.clock_offset_ms) - node.clock_uncertainty_ms > CLOCK_BOUND_MS:
-            raise _unfit(
-                node,
-                f"has a clock that is {node.clock_offset_ms / 1000:+.1f} s off",
+        for fact, (what, next_step) in _UNFIT.items():
+            if problem := node.facts[fact]:
+                why = problem if isinstance(problem, str) else "; ".join(problem)
+                step = next_step.format(manifest=job.manifest)
+                raise FourminError(f"{node.name} {what}", why, step)
+        if node.clock.off:
+            raise FourminError(
+                f"{node.name} has a clock that is {node.clock.off}",
                 f"at most {CLOCK_BOUND_MS / 1000:g} s are accepted between nodes",
                 "synchronize the clocks (chrony, ntpd)",
             )
@@ -183,7 +198,7 @@ def _staging_problem(job: Job, manifest: Manifest) -> str:
         return ""
     try:
         ensure_writable_folder(job.stage, "staging folder")
-        require_room(job.stage, manifest, job.campaign)
+        require_room_for_copy(job.stage, manifest, job.campaign)
     except FourminError as error:
         return f"{error.what}: {error.why}"
     return ""
@@ -194,16 +209,3 @@ def _busy_after(seconds: float) -> list[str]:
     while (busy := busy_gpus()) and time.monotonic() < deadline:
         time.sleep(0.5)
     return busy
-
-
-def _refuse(what: str, nodes: Sequence[NodeFacts], next_step: str) -> None:
-    if not nodes:
-        return
-    names = shortened([node.name for node in nodes])
-    raise FourminError(
-        f"{names}: {what}", "every node must be alike before the clock starts", next_step
-    )
-
-
-def _unfit(node: NodeFacts, what: str, why: str, next_step: str) -> FourminError:
-    return FourminError(f"{node.name} {what}", why, next_step)

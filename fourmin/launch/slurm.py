@@ -13,21 +13,19 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from fourmin.base.errors import FourminError
 from fourmin.base.processes import Scratch
 from fourmin.launch import Surroundings, network
 from fourmin.launch.agent import OUTPUT_LIMIT, describe_agents
-from fourmin.launch.hub import Hub
+from fourmin.launch.hub import Hub, Step
 from fourmin.launch.job import Job
 from fourmin.launch.nodes import NodesRun
 from fourmin.launch.site import Site
 from fourmin.launch.trial import Trial
-from fourmin.launch.wire import TOKEN_VARIABLE
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.survey import Survey
 
@@ -59,8 +57,7 @@ class SlurmLauncher:
     """One job step a run."""
 
     def __init__(self, surroundings: Surroundings) -> None:
-        self._site = surroundings.site
-        self._timeouts, self._say = surroundings.timeouts, surroundings.say
+        self._around, self._site = surroundings, surroundings.site
         self._left_out: frozenset[str] = frozenset()
 
     def describe(self, configuration: Configuration) -> str:
@@ -70,7 +67,7 @@ class SlurmLauncher:
 
     def survey(self, nodes: int) -> Survey | None:
         """Ask a node, where workers run in a container or this host is none of the nodes."""
-        _allocated(os.environ, nodes)
+        _allocated(nodes)
         if not self._site.container.runtime and "SLURMD_NODENAME" in os.environ:
             return None
         command = [*_on_nodes(1, self._site, gpus=True), "-m", "fourmin.system.survey"]
@@ -90,7 +87,7 @@ class SlurmLauncher:
     def try_nodes(self, configuration: Configuration) -> list[Trial]:
         """All of the allocation, in a step of their own."""
         with Scratch() as scratch:
-            step = self._gather(configuration, _allocated(os.environ, 1), scratch)
+            step = self._gather(configuration, _allocated(1), scratch)
             try:
                 return step.hub.try_nodes(configuration)
             finally:
@@ -105,7 +102,7 @@ class SlurmLauncher:
         Raises FourminError where there is none, it is too small, or a node does not come.
         """
         nodes = job.configuration.nodes
-        names = _allocated(os.environ, nodes)
+        names = _allocated(nodes)
         fit = tuple(name for name in names if name not in self._left_out)[:nodes]
         step = self._gather(job.configuration, fit, job.scratch)
         try:
@@ -117,30 +114,12 @@ class SlurmLauncher:
     def close(self) -> None:
         """Nothing outlives a run."""
 
-    def _gather(self, configuration: Configuration, names: tuple[str, ...], scratch: Path) -> _Step:
+    def _gather(self, configuration: Configuration, names: tuple[str, ...], scratch: Path) -> Step:
         """Start a process on each of these nodes, and wait for all of them."""
-        hub = Hub(len(names), names, timeouts=self._timeouts, say=self._say)
+        hub = Hub(len(names), names, self._around)
         output = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115 - it lives with the step
-        try:
-            process = subprocess.Popen(
-                self._srun(configuration, network.reachable_names(), str(hub.port), names),
-                env={**os.environ, TOKEN_VARIABLE: hub.token},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                # Ctrl-C goes to the command alone, which then ends the workers in order.
-                start_new_session=True,
-            )
-        except BaseException:
-            hub.close()
-            raise
-        step = _Step(hub, process, output, self._timeouts.end)
-        try:
-            hub.wait(self._timeouts.join, step.ended_early)
-        except BaseException:
-            step.give_up()
-            raise
-        return step
+        srun = self._srun(configuration, network.reachable_names(), str(hub.port), names)
+        return Step(hub, srun, "srun", self._around.timeouts, output)
 
     def _srun(
         self,
@@ -150,49 +129,13 @@ class SlurmLauncher:
         names: Sequence[str] = (),
     ) -> list[str]:
         command = srun_command(configuration, self._site, addresses, port, names)
-        return [*command, *self._timeouts.options()]
-
-
-@dataclass(frozen=True)
-class _Step:
-    """A job step with one process on each node, and where they meet."""
-
-    hub: Hub
-    process: subprocess.Popen[bytes]
-    output: IO[bytes]
-    end_seconds: float
-
-    def ended_early(self) -> str:
-        """Why no more nodes will come, or ''."""
-        code = self.process.poll()
-        if code is None:
-            return ""
-        return "; ".join([f"srun ended with {code}", *self.printed().splitlines()[-4:]])
-
-    def printed(self) -> str:
-        self.output.seek(0)
-        return self.output.read().decode(errors="replace").strip()
-
-    def give_up(self) -> None:
-        """End it though not all of its processes may have come."""
-        # srun passes it on; a process that waits for the hub would wait long.
-        self.process.terminate()
-        self.end()
-
-    def end(self) -> None:
-        """Send its processes home and wait for srun; end it if it does not."""
-        self.hub.close()
-        try:
-            self.process.wait(self.end_seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        return [*command, *self._around.timeouts.options()]
 
 
 class SlurmRun:
     """The workers of one run, and the job step they are in."""
 
-    def __init__(self, run: NodesRun, step: _Step) -> None:
+    def __init__(self, run: NodesRun, step: Step) -> None:
         self._run, self._step = run, step
         self.messages, self.go = run.messages, run.go
 
@@ -252,9 +195,9 @@ def _on_nodes(nodes: int, site: Site, *, gpus: bool) -> list[str]:
     return [*command, *container.options, container.image, container.python]
 
 
-def _allocated(environment: Mapping[str, str], nodes: int) -> tuple[str, ...]:
+def _allocated(nodes: int) -> tuple[str, ...]:
     """Names of the allocation's nodes. Raises FourminError where they are too few."""
-    if "SLURM_JOB_ID" not in environment:
+    if "SLURM_JOB_ID" not in os.environ:
         raise FourminError(
             "this process is in no Slurm allocation",
             "SLURM_JOB_ID is not set",
@@ -262,12 +205,12 @@ def _allocated(environment: Mapping[str, str], nodes: int) -> tuple[str, ...]:
         )
     if shutil.which("srun") is None:
         raise FourminError("srun is not on PATH", next_step="load Slurm's module")
-    listed = environment.get("SLURM_JOB_NODELIST", "")
+    listed = os.environ.get("SLURM_JOB_NODELIST", "")
     done = subprocess.run(
         ["scontrol", "show", "hostnames", listed], capture_output=True, text=True, check=False
     )
     names = tuple(done.stdout.split())
-    have = int(environment.get("SLURM_JOB_NUM_NODES") or len(names))
+    have = int(os.environ.get("SLURM_JOB_NUM_NODES") or len(names))
     if have < nodes:
         raise FourminError(
             f"the run needs {nodes} nodes, the allocation has {have}",

@@ -17,6 +17,7 @@ POLL_SECONDS = 0.5
 ASK_SECONDS = (1.0, 10.0)
 """How often the cluster is asked, at first and at last."""
 CANCEL_SECONDS = 30.0
+ERROR_LINES = 20
 COME_BACK_SECONDS = 15.0
 """How long a job that was lost is waited for."""
 
@@ -46,7 +47,10 @@ class JobState:
 
 
 class FollowedJob(ABC):
-    """One job, whose output grows in `<files>.out` and `<files>.err`."""
+    """One job, in which `fourmin run` runs; its output grows in `<files>.out` and `<files>.err`.
+
+    `name` is what messages call it, such as `Slurm job 7`.
+    """
 
     def __init__(self, name: str, files: Path) -> None:
         self.name = name
@@ -66,9 +70,11 @@ class FollowedJob(ABC):
     def end(self) -> None: ...
 
     def ask_soon(self) -> None:
+        """The command in it has printed its last line: its state is asked for at the next look."""
         self._next_question = 0.0
 
     def follow(self) -> Iterator[bytes | JobState]:
+        """Whole lines that it prints, and each state that it takes, until it is over."""
         told: JobState | None = None
         interval = ASK_SECONDS[0]
         over_since: float | None = None
@@ -94,7 +100,7 @@ class FollowedJob(ABC):
             time.sleep(POLL_SECONDS)
 
     def cancel(self) -> None:
-        """End the job: the command in it first, where it runs."""
+        """End it, the command in it first, as by Ctrl-C, where that runs."""
         if self.state().phase == "running":
             self.interrupt()
             deadline = time.monotonic() + CANCEL_SECONDS
@@ -104,12 +110,13 @@ class FollowedJob(ABC):
                 time.sleep(POLL_SECONDS)
         self.end()
 
-    def errors(self, lines: int = 20) -> list[str]:
+    def errors(self) -> list[str]:
+        """The last lines that the command in it said on standard error."""
         try:
             text = self._files.with_name(f"{self._files.name}.err").read_text(errors="replace")
         except OSError:
             return []
-        return text.splitlines()[-lines:]
+        return text.splitlines()[-ERROR_LINES:]
 
     def _lines(self) -> list[bytes]:
         """Whole lines that came since the last call."""

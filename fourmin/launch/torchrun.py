@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 
 from fourmin.launch import Surroundings, network
 from fourmin.launch.agent import describe_agents
-from fourmin.launch.hub import Hub
+from fourmin.launch.hub import Hub, Step
 from fourmin.launch.job import Job
 from fourmin.launch.nodes import NodesRun
 from fourmin.launch.timeouts import Timeouts
@@ -30,8 +29,7 @@ class TorchrunLauncher:
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
         self._timeouts = surroundings.timeouts
-        self._hub: Hub | None = None
-        self._own: subprocess.Popen[bytes] | None = None
+        self._step: Step | None = None
 
     def describe(self, configuration: Configuration) -> str:
         """The command for each other node; port and token are those of the real start."""
@@ -46,63 +44,39 @@ class TorchrunLauncher:
 
     def try_nodes(self, configuration: Configuration) -> list[Trial]:
         """Those that were started, which stay."""
-        return self._nodes(configuration.nodes).try_nodes(configuration)
+        return self._nodes(configuration.nodes).hub.try_nodes(configuration)
 
     def leave_out(self, names: Sequence[str]) -> None:
         """Never asked for: there are no more nodes than are needed."""
 
     def start(self, job: Job) -> NodesRun:
         """Start the workers of `job`; the first time, wait for the nodes."""
-        hub = self._nodes(job.configuration.nodes)
-        lost = hub.lost()
+        step = self._nodes(job.configuration.nodes)
+        lost = step.hub.lost()
         if lost:
             say = self._surroundings.say
             names = ", ".join(node.name for node in lost)
             say(f"node {names} is gone; the run goes on when its line is run again, within "
                 f"{self._timeouts.rejoin:.0f} s")  # fmt: skip
-        hub.wait(self._timeouts.rejoin, self._ended_early)
-        return hub.start(job)
+        step.wait(self._timeouts.rejoin)
+        return step.hub.start(job)
 
     def close(self) -> None:
-        if self._hub is not None:
-            self._hub.close()
-        if self._own is not None:
-            try:
-                self._own.wait(self._timeouts.end)
-            except subprocess.TimeoutExpired:
-                self._own.kill()
-                self._own.wait()
+        if self._step is not None:
+            self._step.end()
 
-    def _nodes(self, nodes: int) -> Hub:
+    def _nodes(self, nodes: int) -> Step:
         """Where the nodes are; the first time, they are waited for."""
-        if self._hub is None:
-            self._hub = self._gather(nodes)
-        return self._hub
-
-    def _gather(self, nodes: int) -> Hub:
-        known = os.environ.get(TOKEN_VARIABLE, "")
-        around = self._surroundings
-        hub = Hub(nodes, (), around.port, known, around.timeouts, around.say)
-        try:
+        if self._step is None:
+            known, say = os.environ.get(TOKEN_VARIABLE, ""), self._surroundings.say
+            hub = Hub(nodes, (), self._surroundings, known)
             if nodes > 1 and not known:
-                self._surroundings.say("on each other node, with the same fourmin, run its line:")
+                say("on each other node, with the same fourmin, run its line:")
                 for command in self._commands(nodes, str(hub.port), hub.token):
-                    self._surroundings.say(f"  {command}")
-            self._own = subprocess.Popen(
-                _node_command(["127.0.0.1"], str(hub.port), 0, self._timeouts),
-                env={**os.environ, TOKEN_VARIABLE: hub.token},
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            hub.wait(self._timeouts.join, self._ended_early)
-        except BaseException:
-            hub.close()
-            raise
-        return hub
-
-    def _ended_early(self) -> str:
-        code = self._own.poll() if self._own is not None else None
-        return "" if code is None else f"this host's own part ended with {code}"
+                    say(f"  {command}")
+            own = _node_command(["127.0.0.1"], str(hub.port), 0, self._timeouts)
+            self._step = Step(hub, own, "this host's own part", self._timeouts)
+        return self._step
 
     def _commands(self, nodes: int, port: str, token: str) -> list[str]:
         given = self._surroundings.address

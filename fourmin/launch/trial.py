@@ -14,7 +14,7 @@ from typing import Any
 
 from fourmin.base.errors import FourminError
 from fourmin.launch.agent import Agent, Forge, agent_arguments
-from fourmin.launch.preflight import CLOCK_BOUND_MS
+from fourmin.launch.preflight import Clock
 from fourmin.recipe.configuration import Configuration
 from fourmin.system.fitness import bad_nccl, node_problems
 
@@ -31,11 +31,9 @@ class Trial:
     allreduce_ms: float
 
     @classmethod
-    def of(cls, name: str, said: Mapping[str, Any], offset_ms: float, within_ms: float) -> Trial:
-        """What a node said, and how far its clock is from the command's."""
-        problems = list(said["problems"])
-        if abs(offset_ms) - within_ms > CLOCK_BOUND_MS:
-            problems.append(f"its clock is {offset_ms / 1000:+.1f} s off")
+    def of(cls, name: str, said: Mapping[str, Any], clock: Clock) -> Trial:
+        """What a node said, and what its clock says."""
+        problems = [*said["problems"], *([f"its clock is {clock.off}"] if clock.off else [])]
         return cls(name, tuple(problems), said["step_ms"], said["allreduce_ms"])
 
 

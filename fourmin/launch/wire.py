@@ -29,11 +29,14 @@ class RefusedError(Exception):
 
 
 class Wire:
-    """An established connection. Sending is safe from any thread; one thread receives."""
+    """A connection, which `welcome` or `connect` has established: nothing else of it is believed.
 
-    def __init__(self, connection: socket.socket, greeting: _Greeting) -> None:
+    Sending is safe from any thread; one thread receives.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
-        self._lines = greeting.lines
+        self._lines = connection.makefile("rb")
         self._lock = threading.Lock()
 
     @property
@@ -46,9 +49,21 @@ class Wire:
 
     def send(self, kind: str, **data: Any) -> None:
         """Send one message. Raises OSError when the other end has gone."""
-        line = json.dumps({"kind": kind, **data}).encode() + b"\n"
+        self.greet(kind=kind, **data)
+
+    def greet(self, **data: Any) -> None:
+        """Send a line; the first ones are no messages yet. Raises OSError as `send` does."""
+        line = json.dumps(data).encode() + b"\n"
         with self._lock:
             self._socket.sendall(line)
+
+    def greeting(self, name: str) -> str:
+        """What the first line says of `name`. Raises RefusedError for anything else, or OSError."""
+        line = self._lines.readline(_LONGEST_GREETING)
+        try:
+            return str(json.loads(line)[name])
+        except (ValueError, KeyError, TypeError):
+            raise RefusedError("no greeting of fourmin's") from None
 
     def receive(self) -> dict[str, Any] | None:
         """The next message; None when the other end has gone or talks nonsense."""
@@ -66,36 +81,17 @@ class Wire:
         self._socket.close()
 
 
-class _Greeting:
-    """The first lines of a connection, before anything is believed."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        self.lines = connection.makefile("rb")
-
-    def say(self, **data: str) -> None:
-        self._socket.sendall(json.dumps(data).encode() + b"\n")
-
-    def hear(self, name: str) -> str:
-        line = self.lines.readline(_LONGEST_GREETING)
-        try:
-            return str(json.loads(line)[name])
-        except (ValueError, KeyError, TypeError):
-            raise RefusedError("no greeting of fourmin's") from None
-
-
 def welcome(connection: socket.socket, token: str) -> Wire:
     """The command's side of the greeting. Raises RefusedError or OSError."""
     connection.settimeout(HANDSHAKE_SECONDS)
-    greeting = _Greeting(connection)
-    ours = secrets.token_hex(16)
-    greeting.say(fourmin=ours)
-    theirs = greeting.hear("node")
-    if not hmac.compare_digest(greeting.hear("proof"), _proof(token, "node", ours, theirs)):
+    wire, ours = Wire(connection), secrets.token_hex(16)
+    wire.greet(fourmin=ours)
+    theirs = wire.greeting("node")
+    if not hmac.compare_digest(wire.greeting("proof"), _proof(token, "node", ours, theirs)):
         raise RefusedError("another token")
-    greeting.say(proof=_proof(token, "command", ours, theirs))
+    wire.greet(proof=_proof(token, "command", ours, theirs))
     connection.settimeout(None)
-    return Wire(connection, greeting)
+    return wire
 
 
 def connect(
@@ -129,18 +125,17 @@ def _greet(address: str, port: int, token: str, silence: float | None) -> Wire:
     try:
         connection.settimeout(HANDSHAKE_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        greeting = _Greeting(connection)
-        theirs = greeting.hear("fourmin")
-        ours = secrets.token_hex(16)
-        greeting.say(node=ours)
-        greeting.say(proof=_proof(token, "node", theirs, ours))
-        if not hmac.compare_digest(greeting.hear("proof"), _proof(token, "command", theirs, ours)):
+        wire, ours = Wire(connection), secrets.token_hex(16)
+        theirs = wire.greeting("fourmin")
+        wire.greet(node=ours)
+        wire.greet(proof=_proof(token, "node", theirs, ours))
+        if not hmac.compare_digest(wire.greeting("proof"), _proof(token, "command", theirs, ours)):
             raise RefusedError("another token")
         connection.settimeout(silence)
     except BaseException:
         connection.close()
         raise
-    return Wire(connection, greeting)
+    return wire
 
 
 def _proof(token: str, role: str, command: str, node: str) -> str:

@@ -41,7 +41,13 @@ def bad_nccl(version: str, machine: str) -> str:
 
 def unresolved(names: Iterable[str]) -> list[str]:
     """Those of `names` that stand for no address on this host."""
-    return [name for name in names if not _resolves(name)]
+    found = []
+    for name in names:
+        try:
+            socket.getaddrinfo(name, None)
+        except OSError:
+            found.append(name)
+    return found
 
 
 def small_shared_memory(workers: int, folder: Path = Path("/dev/shm")) -> str:
@@ -92,13 +98,6 @@ def node_problems(names: Iterable[str], workers: int, gpus: int) -> Iterator[str
     for name in unresolved([*names, socket.gethostname()]):
         yield f"the host name {name} does not resolve"
     yield from filter(None, (small_shared_memory(gpus), few_descriptors(workers)))
-
-
-def _resolves(name: str) -> bool:
-    try:
-        return bool(socket.getaddrinfo(name, None))
-    except OSError:
-        return False
 
 
 def _numbers(version: str) -> tuple[int, ...]:

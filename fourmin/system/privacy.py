@@ -28,8 +28,18 @@ def private_words() -> dict[str, str]:
     }
 
 
+def named_in(text: str) -> list[str]:
+    """Those of `private_words` that stand in `text`."""
+    return [word for word in private_words() if _alone(word).search(text)]
+
+
 def redact(text: str) -> str:
     """`text` without the names of this host, its user and the user's home folder."""
     for word, instead in sorted(private_words().items(), key=lambda item: -len(item[0])):
-        text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])", instead, text)
+        text = _alone(word).sub(instead, text)
     return text
+
+
+def _alone(word: str) -> re.Pattern[str]:
+    """A word that is no part of another one."""
+    return re.compile(rf"(?<![A-Za-z0-9]){re.escape(word)}(?![A-Za-z0-9])")

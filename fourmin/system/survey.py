@@ -15,7 +15,7 @@ from typing import Any
 
 from fourmin.system.capture import capture_system
 from fourmin.system.hardware import compute_capabilities, usable_gpus
-from fourmin.system.software import package_digest, triton_installed
+from fourmin.system.software import triton_installed
 
 MARK = "fourmin-survey "
 """Before the JSON: a container's start may print other things."""
@@ -23,10 +23,9 @@ MARK = "fourmin-survey "
 
 @dataclass(frozen=True)
 class Survey:
-    """The captured system, the digest of fourmin there, and the GPUs that a process may use."""
+    """The captured system, and the GPUs that a process may use."""
 
     system: Mapping[str, Any]
-    package_digest: str
     gpus: int
     capabilities: Sequence[str] | None
     """CUDA compute capabilities of those GPUs; None where the driver does not say."""
@@ -37,7 +36,6 @@ class Survey:
     def of_this_machine(cls) -> Survey:
         return cls(
             capture_system(),
-            package_digest(),
             usable_gpus(),
             compute_capabilities(),
             triton_installed(),

@@ -23,10 +23,9 @@ from fourmin.campaign.events import (
     RunStarting,
 )
 from fourmin.campaign.execute import execute
-from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import prepare
 from fourmin.campaign.registration import opened
-from fourmin.campaign.request import Existing, New, Request
+from fourmin.campaign.request import Existing, New, Placement, Request
 from fourmin.ledger.campaign import Campaign
 from fourmin.log.reader import read_log
 from fourmin.rules.engine import check
@@ -298,7 +297,7 @@ def test_a_run_that_ended_just_before_the_command_was_killed_needs_no_restart(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fourmin.campaign.execute._record_outcome", killed)
+        patch.setattr("fourmin.campaign.execute._SlotRun._record_outcome", killed)
         with pytest.raises(FourminError):
             run(request_, ActingLauncher())
     (folder,) = request_.results_dir.iterdir()

@@ -18,9 +18,8 @@ from processes import environment, fourmin
 from fourmin.base.errors import FourminError
 from fourmin.campaign.describe import batch_arithmetic, plan_json
 from fourmin.campaign.naming import names
-from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import prepare
-from fourmin.campaign.request import Existing, New, Request
+from fourmin.campaign.request import Existing, New, Placement, Request
 from fourmin.campaign.requirements import get_data
 from fourmin.datasets.check import check_tree
 from fourmin.ruleset import load_ruleset
@@ -158,15 +157,15 @@ def test_a_program_that_submits_must_be_there(tmp_path: Path, monkeypatch: Any) 
 def test_arithmetic_is_that_of_the_data_at_hand(tmp_path: Path) -> None:
     benchmark = load_ruleset().benchmark("digits")
     data = get_data(benchmark, None)
-    assert data.train_samples == 1437
+    assert len(data.manifest.split("train")) == 1437
     tree = tree_in(tmp_path)
-    found = get_data(benchmark, tree)
+    samples = len(get_data(benchmark, tree).manifest.split("train"))
     request = Request(practice=True, settings=("global_batch_size=4", "device=cpu"),
                       results_dir=tmp_path)  # fmt: skip
     prepared = prepare(New(request), Placement(data_dir=tree))
     told = batch_arithmetic(prepared)
-    assert told["steps_per_epoch"] == found.train_samples // 4
-    assert told["images_dropped_per_epoch"] == found.train_samples % 4
+    assert told["steps_per_epoch"] == samples // 4
+    assert told["images_dropped_per_epoch"] == samples % 4
     assert not prepared.refused
     counted = prepare(New(Request(results_dir=tmp_path)), Placement(data_dir=tree))
     assert "is not the dataset of benchmark digits" in counted.refused[0].what

@@ -14,9 +14,8 @@ from fourmin.base.errors import FourminError
 from fourmin.campaign import prepare as preparing
 from fourmin.campaign import requirements
 from fourmin.campaign.describe import plan_json, plan_lines
-from fourmin.campaign.placement import Placement
 from fourmin.campaign.prepare import prepare, resolve_configuration
-from fourmin.campaign.request import New, Request
+from fourmin.campaign.request import New, Placement, Request
 from fourmin.campaign.requirements import Place
 from fourmin.estimate.collectives import cost_of
 from fourmin.estimate.hybrid import bucket_sizes, switching
@@ -210,7 +209,7 @@ def test_it_takes_no_time_and_no_torch(tmp_path):
     program = (
         "import sys\n"
         "from fourmin.base.errors import FourminError\n"
-        "from fourmin.campaign.placement import Placement\n"
+        "from fourmin.campaign.request import Placement\n"
         "from fourmin.campaign.prepare import prepare\n"
         "from fourmin.campaign.request import New, Request\n"
         "try:\n"
@@ -300,7 +299,7 @@ def test_without_a_survey_the_step_must_be_named(installed, monkeypatch, tmp_pat
 
 def test_a_surveyed_node_decides_for_the_others(monkeypatch):
     nodes(monkeypatch, 0, ())
-    survey = Survey({"software": {}}, "0" * 64, 8, ["8.0", "9.0"], True)
+    survey = Survey({"software": {}}, 8, ["8.0", "9.0"], True)
     assert Survey.from_text(f"a greeting\n{survey.to_text()}\n") == survey
     place = Place.seen("slurm", survey)
     assert resolve_configuration(Request("resnet50-8k"), place).step == "fast"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from campaign_factory import make_campaign
 
-from fourmin.campaign.restart import CutOff, look_at
+from fourmin.campaign.execute import CutOff, look_at
 from fourmin.launch.job import complete_checkpoints
 
 

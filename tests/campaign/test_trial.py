@@ -12,6 +12,7 @@ from in_process import fourmin_run
 from fourmin.base.errors import FourminError
 from fourmin.campaign import trial
 from fourmin.campaign.trial import slow_nodes, told, try_nodes
+from fourmin.launch.preflight import Clock
 from fourmin.launch.torchrun import TorchrunLauncher
 from fourmin.launch.trial import Trial
 from fourmin.recipe.presets import load_preset
@@ -52,8 +53,8 @@ def test_what_is_told_of_a_node() -> None:
 
 def test_a_clock_that_is_off_is_a_problem_once_it_is_sure() -> None:
     said = {"problems": ["small"], "step_ms": 1.0, "allreduce_ms": 1.0}
-    assert Trial.of("n1", said, 700, 100).problems == ("small", "its clock is +0.7 s off")
-    assert Trial.of("n1", said, -700, 250).problems == ("small",)
+    assert Trial.of("n1", said, Clock(700, 100)).problems == ("small", "its clock is +0.7 s off")
+    assert Trial.of("n1", said, Clock(-700, 250)).problems == ("small",)
 
 
 class Fake:

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 from fourmin.base.errors import FourminError
 from fourmin.cli.data_command import app
 from fourmin.datasets import fractals, generate
-from fourmin.datasets.check_shards import check_shards
+from fourmin.datasets.check import check_shards
 from fourmin.datasets.fractals import (
     WARMUP,
     affine,

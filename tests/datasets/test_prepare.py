@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -188,6 +189,17 @@ def truncated_devkit(root: Path) -> list[Path]:
     return sources
 
 
+def a_damaged_devkit_of_xz(root: Path) -> list[Path]:
+    sources = forms.official_archives(root)
+    with tarfile.open(sources[2], "w:xz") as archive:
+        forms.put(root, "readme.txt", data=os.urandom(200_000).hex())
+        archive.add(root / "readme.txt", "readme.txt")
+    data = bytearray(sources[2].read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    sources[2].write_bytes(data)
+    return sources
+
+
 def truncated_parquet(root: Path) -> list[Path]:
     forms.parquet(root)
     cut(root / "train-00001-of-00002.parquet", 0.5)
@@ -270,6 +282,7 @@ WRONG = {
     gzip_under_the_name_of_tar: ("ILSVRC2012_img_train.tar", "gzip", "unpack it"),
     a_page_instead_of_an_archive: ("ILSVRC2012_img_train.tar", "damaged", "fetch it again"),
     truncated_devkit: ("ILSVRC2012_devkit_t12.tar.gz", "damaged", "fetch it again"),
+    a_damaged_devkit_of_xz: ("ILSVRC2012_devkit_t12.tar.gz", "damaged", "fetch it again"),
     truncated_parquet: ("train-00001-of-00002.parquet", "damaged", "fetch it again"),
     parquet_without_labels: ("without labels", "image, width", "label"),
     truncated_tfrecord: ("train-00001-of-00002", "cut short", "fetch it again"),

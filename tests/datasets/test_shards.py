@@ -22,8 +22,7 @@ from typer.testing import CliRunner
 
 from fourmin.base.errors import FourminError
 from fourmin.cli.data_command import app
-from fourmin.datasets.check import check_tree
-from fourmin.datasets.check_shards import check_shards
+from fourmin.datasets.check import check_shards, check_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.prepare import prepare
 from fourmin.datasets.shards import INDEX_NAME, ShardIndex, lay_out, member_header

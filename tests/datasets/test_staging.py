@@ -9,11 +9,10 @@ import pytest
 from images import make_tree
 
 from fourmin.base.errors import FourminError
-from fourmin.datasets.check import check_tree
-from fourmin.datasets.check_shards import check_shards
+from fourmin.datasets.check import check_shards, check_tree
 from fourmin.datasets.manifest import MANIFEST_NAME, Manifest
 from fourmin.datasets.prepare import prepare
-from fourmin.datasets.staging import copy_dataset, left_behind, require_room, staged_folder
+from fourmin.datasets.staging import copy_dataset, left_behind, require_room_for_copy, staged_folder
 
 
 @pytest.fixture(scope="module")
@@ -60,10 +59,10 @@ def test_a_file_that_is_gone_ends_it_and_leaves_nothing(tree, tmp_path):
 
 def test_no_room_is_said_before_anything_starts(tree, tmp_path, monkeypatch):
     manifest = Manifest.load(tree / MANIFEST_NAME)
-    require_room(tmp_path, manifest)
+    require_room_for_copy(tmp_path, manifest)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1))
     with pytest.raises(FourminError, match="no room") as caught:
-        require_room(tmp_path, manifest)
+        require_room_for_copy(tmp_path, manifest)
     assert "--stage" in caught.value.next_step
 
 
@@ -74,6 +73,6 @@ def test_what_a_killed_run_of_the_campaign_left_makes_room(tree, tmp_path, monke
     assert left_behind(tmp_path, campaign) == [copy]
     assert left_behind(tmp_path, "cd" * 32) == []
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1))
-    require_room(tmp_path, manifest, campaign)
+    require_room_for_copy(tmp_path, manifest, campaign)
     with pytest.raises(FourminError, match="no room"):
-        require_room(tmp_path, manifest, "cd" * 32)
+        require_room_for_copy(tmp_path, manifest, "cd" * 32)

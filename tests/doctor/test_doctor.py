@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fourmin.base.errors import FourminError
-from fourmin.campaign.placement import Placement
+from fourmin.campaign.request import Placement
 from fourmin.cli.main import app
 from fourmin.datasets.digits import ensure_digits
 from fourmin.doctor import machine, software

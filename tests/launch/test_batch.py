@@ -11,7 +11,7 @@ import pytest
 from golden import Golden
 
 from fourmin.base.errors import FourminError
-from fourmin.launch.batch import batch_script, directive
+from fourmin.launch.sbatch import batch_script, directive
 from fourmin.launch.site import Site, parse_site
 from fourmin.launch.slurm import srun_command
 from fourmin.recipe.presets import load_preset

@@ -237,7 +237,7 @@ def test_strangers_learn_nothing_and_harm_nobody(nodes: Nodes, job: Job) -> None
 
 def facts(job: Job, name: str = "node n1", offset: float = 0.0, **other: Any) -> Any:
     found = {**preflight.node_facts(job, holds_log=False), **other}
-    return preflight.NodeFacts(name, found, offset, 0.5)
+    return preflight.NodeFacts(name, found, preflight.Clock(offset, 0.5))
 
 
 @pytest.mark.parametrize(

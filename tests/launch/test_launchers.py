@@ -22,7 +22,7 @@ from fourmin.launch.slurm import SlurmLauncher
 from fourmin.launch.torchrun import TorchrunLauncher
 from fourmin.launch.wire import connect
 from fourmin.system.hardware import compute_capabilities, usable_gpus
-from fourmin.system.software import package_digest, triton_installed
+from fourmin.system.software import triton_installed
 
 ACTOR = """
 import os, sys
@@ -156,7 +156,6 @@ def test_a_node_is_asked_where_the_command_is_none_itself(
                      f'echo a greeting; exec {shlex.quote(sys.executable)} "$@"\n')  # fmt: skip
     survey = launcher.survey(2)
     assert survey is not None
-    assert survey.package_digest == package_digest()
     assert survey.system["software"]["fourmin"]
     assert (survey.gpus, survey.capabilities) == (usable_gpus(), compute_capabilities())
     assert survey.triton == triton_installed()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fourmin.base.errors import FourminError
-from fourmin.launch import preflight, timeouts
+from fourmin.launch import Surroundings, preflight, timeouts
 from fourmin.launch.hub import Hub
 from fourmin.launch.job import Job
 from fourmin.launch.timeouts import Timeouts
@@ -121,7 +121,8 @@ def test_1024_nodes_of_which_some_are_late_mute_stalled_and_lost(
     facts = {**preflight.node_facts(many, holds_log=False)}
     said: list[str] = []
     names = tuple(f"n{index}" for index in range(NODES))
-    hub = Hub(NODES, names, timeouts=Timeouts(look=2, silence=60, end=20), say=said.append)
+    around = Surroundings(timeouts=Timeouts(look=2, silence=60, end=20), say=said.append)
+    hub = Hub(NODES, names, around)
     nodes = Simulated(hub.port, hub.token, facts)
     thread = threading.Thread(target=nodes.run)
     thread.start()
@@ -195,6 +196,6 @@ def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(FourminError, match=f"cannot listen on TCP port {port}") as caught:
-            Hub(2, port=port)
+            Hub(2, (), Surroundings(port=port))
     assert "in use" in caught.value.why
     assert caught.value.next_step.startswith("--address HOST:PORT with another port")

@@ -16,8 +16,7 @@ import pytest
 
 from fourmin.base.errors import FourminError
 from fourmin.campaign.jobs import inner_options
-from fourmin.campaign.placement import Placement
-from fourmin.campaign.request import New, Request
+from fourmin.campaign.request import New, Placement, Request
 from fourmin.campaign.watch import Watch
 from fourmin.launch import Launched, Surroundings, timeouts
 from fourmin.launch.control import ControlMessage
@@ -118,7 +117,7 @@ def test_many_names_are_cut_and_counted(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_hub_says_which_nodes_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timeouts, "FIRST_WORD_SECONDS", 0.1)
     said: list[str] = []
-    hub = Hub(3, ("n1", "n2", "n3"), say=said.append)
+    hub = Hub(3, ("n1", "n2", "n3"), Surroundings(say=said.append))
     try:
         wire = connect(["127.0.0.1"], hub.port, hub.token, 5)
         wire.send("join", name="n2", index=1)

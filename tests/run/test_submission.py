@@ -245,11 +245,11 @@ def test_an_edited_campaign_is_refused_with_the_rule(tmp_path: Path) -> None:
 def test_a_host_name_in_the_files_stops_the_submission(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fourmin.campaign import publish
+    from fourmin.system import privacy
 
     folder = make_campaign(tmp_path / "results", submitter="example")
-    monkeypatch.setattr(publish, "private_words", lambda: {"Test CPU": "<host>"})
-    found = publish.prepare_publication(folder, tmp_path / "s").private
+    monkeypatch.setattr(privacy, "private_words", lambda: {"Test CPU": "<host>"})
+    found = prepare_publication(folder, tmp_path / "s").private
     assert any("events.log: 'Test CPU'" in one for one in found)
 
 
