@@ -88,7 +88,7 @@ class BySize:
         return self._built[taken(self._table, nbytes)]
 
     def all_reduce(self, tensor: Tensor) -> None:
-        self.choose(tensor.numel() * tensor.element_size()).all_reduce(tensor)
+        self.choose(tensor.nbytes).all_reduce(tensor)
 
 
 def build_all_reduce(
