@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fourmin.base.canonical import loads_strict
 from fourmin.base.errors import FourminError
 from fourmin.base.mishaps import told
 from fourmin.estimate.compute import RECOMPUTE
@@ -94,7 +94,7 @@ def _report(path: Path, schema: str, command: str) -> Iterator[Any]:
     """A microbenchmark's JSON. Raises FourminError for another file, and for what is not in it."""
     try:
         with told(f"cannot read {path}"):
-            report: Any = json.loads(path.read_text(encoding="utf-8"))
+            report: Any = loads_strict(path.read_bytes())
         if report["schema"] != schema:
             raise ValueError(f"its schema is {report['schema']!r}")
         yield report
