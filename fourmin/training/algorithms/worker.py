@@ -117,7 +117,8 @@ class Worker:
         # As in any run; each worker draws its own.
         torch.manual_seed((told.epoch << 48) + (self._job.seed << 16) + self._rank)
         held: list[Done] = []
-        while (more := self._more(told.epoch)) is not False:
+        asked = self._rank, told.epoch
+        while (more := self._ask(0, COUNTER, "more", *asked, self._method.holds)) is not False:
             if more is None:
                 self._method.flush(self._rate)
                 self._tell(held)
@@ -134,11 +135,6 @@ class Worker:
                 if not self._method.holds:
                     self._tell(held)
         return flat(statistics) if statistics else torch.empty(0)
-
-    def _more(self, epoch: int) -> bool | None:
-        method = self._method
-        more: bool | None = self._ask(0, COUNTER, "more", self._rank, epoch, method.holds)
-        return more
 
     def _tell(self, held: list[Done]) -> None:
         self._ask(0, COUNTER, "done", self._rank, list(held), self._method.staleness)
