@@ -173,6 +173,8 @@ def measure(
     if what not in KINDS or len(pythons) > 2:
         known = f"--what: {list_names([*KINDS])}; --python at most twice"
         raise FourminError(f"cannot measure {what} so", next_step=known)
+    with told("the options of a side make no command line", "quote as in a shell", ValueError):
+        words = dict(zip("ab", map(shlex.split, options), strict=True))
     commands = dict(zip("ab", [*pythons, *pythons] or [sys.executable] * 2, strict=False))
     version = "import fourmin; print(fourmin.__version__, 'in', fourmin.__path__[0])"
     sides = {
@@ -182,7 +184,7 @@ def measure(
     measured, quantities = KINDS[what]
     end = time.monotonic() + 60 * minutes
     pairs, judged, stopped = in_turns(
-        lambda side, seed: measured(commands[side], shlex.split(sides[side]["options"]), seed),
+        lambda side, seed: measured(commands[side], words[side], seed),
         quantities, margin, random.Random(), lambda _pairs: time.monotonic() > end, say,
     )  # fmt: skip
     found = {

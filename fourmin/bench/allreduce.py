@@ -25,6 +25,7 @@ from fourmin.recipe.allreduces import ALL_REDUCES, NAMES
 from fourmin.recipe.topology import check_group_size
 from fourmin.recipe.tuning import fastest_table, shown_faster
 from fourmin.report.charts.lines import log_chart
+from fourmin.report.wording import number
 from fourmin.system.hardware import memory_of, usable_gpus
 from fourmin.system.software import installed_version
 
@@ -130,7 +131,7 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"{size:>9}  {row['algorithm'] + star:<{wide}} {row['milliseconds']:>11.3f}"
             f" {row['least']:>10.3f} {row['most']:>10.3f}"
-            f" {_or_none(row.get('cv'), '.1%'):>6} {_or_none(row.get('p99'), '.3f'):>9}"
+            f" {number(row.get('cv'), '.1%'):>6} {number(row.get('p99'), '.3f'):>9}"
             f" {row['algorithm_bandwidth']:>11.3f} {row['bus_bandwidth']:>8.3f}"
             f"  {'ok' if row['correct'] else 'WRONG'}"
         )
@@ -141,10 +142,6 @@ def table_lines(result: Mapping[str, Any]) -> list[str]:
         f"hybrid: {result['hybrid_large']} from "
         f"{result['hybrid_thresholds'][result['hybrid_large']]} bytes on",
     ]
-
-
-def _or_none(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
 
 
 def chart(result: Mapping[str, Any]) -> str:

@@ -55,8 +55,9 @@ def pass_time(
     if known:
         shape = load_shape(model)
         area = (image_size / (known[0].image_size or shape.image_size)) ** 2
+        sources = "; ".join(dict.fromkeys(one.source for one in known))
         # A pass over images of half the area takes as long as one over half of them.
-        return PassTime(_seconds(known, batch * area, fixed_seconds), _sources(known), False)
+        return PassTime(_seconds(known, batch * area, fixed_seconds), sources, False)
     stand_ins = measurements(profile, REFERENCE_MODEL, precision, step)
     if not stand_ins:
         raise FourminError(
@@ -78,10 +79,6 @@ def pass_time(
 def _describe(one: Compute) -> str:
     step = f" ({one.step} step)" if one.step else ""
     return f"{one.model} in {one.precision}{step}"
-
-
-def _sources(known: Sequence[Compute]) -> str:
-    return "; ".join(dict.fromkeys(one.source for one in known))
 
 
 def _seconds(known: Sequence[Compute], batch: float, fixed_seconds: float) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fourmin.base.canonical import loads_strict
 from fourmin.base.errors import FourminError
 from fourmin.base.mishaps import told
 from fourmin.estimate.compute import RECOMPUTE
@@ -36,9 +38,8 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
 
     Raises FourminError for another file, model, precision or step.
     """
-    report = _report(path, STEP_SCHEMA, "step")
     peer = RECOMPUTE if configuration.recompute else configuration.step
-    try:
+    with _report(path, STEP_SCHEMA, "step") as report:
         found = {name: report[name] for name in ("model", "precision")}
         timed = {str(row["peer"]) for row in report["results"] if row["images_per_second"]}
         measured = [
@@ -54,8 +55,6 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
             for row in report["results"]
             if row["peer"] == peer and row["images_per_second"]
         ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise _no_report(path, "step", error) from None
     wanted = {"model": configuration.model, "precision": configuration.precision}
     if found != wanted or not measured:
         other = sorted(timed & {"eager", "fast"}) if found == wanted else []
@@ -74,16 +73,13 @@ def with_data_report(profile: Profile, configuration: Configuration, path: Path)
 
     Raises FourminError for another file, or one without that loader.
     """
-    report = _report(path, DATA_SCHEMA, "data")
-    try:
+    with _report(path, DATA_SCHEMA, "data") as report:
         rows = {(row["stage"], row["loader"]): row for row in report["results"]}
         read, pipeline = rows["read", None], rows["pipeline", configuration.loader]
         bandwidth = 1e6 * float(read["megabytes_per_second"])
         image_bytes = bandwidth / float(read["images_per_second"])
         rate = float(pipeline["images_per_second"])
         source = f"measured: {path.name}, {report['hardware']}"
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise _no_report(path, "data", error) from None
     return replace(
         profile,
         storage_bandwidth=bandwidth,
@@ -93,17 +89,16 @@ def with_data_report(profile: Profile, configuration: Configuration, path: Path)
     )
 
 
-def _report(path: Path, schema: str, command: str) -> Any:
+@contextmanager
+def _report(path: Path, schema: str, command: str) -> Iterator[Any]:
+    """A microbenchmark's JSON. Raises FourminError for another file, and for what is not in it."""
     try:
         with told(f"cannot read {path}"):
-            report: Any = json.loads(path.read_text(encoding="utf-8"))
+            report: Any = loads_strict(path.read_bytes())
         if report["schema"] != schema:
             raise ValueError(f"its schema is {report['schema']!r}")
-    except (KeyError, TypeError, ValueError) as error:
-        raise _no_report(path, command, error) from None
-    return report
-
-
-def _no_report(path: Path, command: str, error: Exception) -> FourminError:
-    why = f"missing: {error}" if isinstance(error, KeyError) else str(error)
-    return FourminError(f"{path} is no report of `bench {command}`", why, _MEASURE.format(command))
+        yield report
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        why = f"missing: {error}" if isinstance(error, KeyError) else str(error)
+        said = f"{path} is no report of `bench {command}`"
+        raise FourminError(said, why, _MEASURE.format(command)) from None

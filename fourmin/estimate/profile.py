@@ -53,7 +53,8 @@ A profile is a TOML file, one of those beside this module or the user's own:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,31 +63,64 @@ from fourmin.base.errors import FourminError, list_names
 from fourmin.base.mishaps import told
 from fourmin.base.toml import tomllib
 
-LINK_KINDS = ("nvlink", "pcie")
 DEFAULT_PROFILE = "dgx-h100"
 NCCL_ALGORITHMS = ("ring", "tree")
-_TABLES = (
-    "title",
-    "workers_per_node",
-    "capability",
-    "nccl_algorithms",
-    "inside",
-    "between",
-    "compute",
-)
-_RATES = {
-    "nvls": ("bytes_per_second", "all-reduce inside a node by NVLS"),
-    "round": ("seconds", "a round of messages"),
-    "call": ("seconds", "starting a collective"),
-    "memory": ("bytes_per_second", "memory"),
-    "storage": ("bytes_per_second", "reading"),
-    "decode": ("images_per_second", "decoding"),
-}
-"""The optional tables: their number, and what it says."""
-_OF_SOFTWARE = ("round", "call")
-"""Those that say more of the software than of the machine."""
 _MOST_BYTES = 1 << 20
 _FOLDER = Path(__file__).with_name("profiles")
+
+Kind = tuple[str, Callable[[Any], bool]]
+"""What belongs at a key, in words, and whether a value is that."""
+_TEXT: Kind = ("a text", lambda value: isinstance(value, str) and bool(value.strip()))
+_NUMBER: Kind = (
+    "a number greater than 0",
+    lambda value: type(value) in (int, float) and 0 < value <= sys.float_info.max,
+)
+_TABLE: Kind = ("a table", lambda value: isinstance(value, dict))
+_LINK: Kind = ("nvlink or pcie", lambda value: value in ("nvlink", "pcie"))
+_ALGORITHMS: Kind = (
+    f"some of {list_names(NCCL_ALGORITHMS)}",
+    lambda value: (
+        isinstance(value, list) and bool(value) and all(one in NCCL_ALGORITHMS for one in value)
+    ),
+)
+_CAPABILITY: Kind = (
+    'a text such as "9.0"',
+    lambda value: isinstance(value, str) and bool(re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", value)),
+)
+_COMPUTE: Kind = (
+    "at least one [[compute]] table",
+    lambda value: (
+        isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+    ),
+)
+_RATES = {
+    "nvls": ("bytes_per_second", "nvls_bandwidth", "all-reduce inside a node by NVLS"),
+    "round": ("seconds", "round_seconds", "a round of messages"),
+    "call": ("seconds", "call_seconds", "starting a collective"),
+    "memory": ("bytes_per_second", "memory_bandwidth", "memory"),
+    "storage": ("bytes_per_second", "storage_bandwidth", "reading"),
+    "decode": ("images_per_second", "decode_rate", "decoding"),
+}
+"""The optional tables: their number, its field of `Profile`, and what it says."""
+_OF_SOFTWARE = ("round", "call")
+"""Those that say more of the software than of the machine."""
+_OPTIONAL = ("capability", "nccl_algorithms", "adapters", "step", *_RATES)
+_WHOLE = {
+    "title": _TEXT,
+    "workers_per_node": _NUMBER,
+    "capability": _CAPABILITY,
+    "nccl_algorithms": _ALGORITHMS,
+    "inside": _TABLE,
+    "between": _TABLE,
+    "compute": _COMPUTE,
+    **dict.fromkeys(_RATES, _TABLE),
+}
+_INSIDE = {"kind": _LINK, "bytes_per_second": _NUMBER, "source": _TEXT}
+_BETWEEN = {"bytes_per_second": _NUMBER, "adapters": _NUMBER, "source": _TEXT}
+_OF_COMPUTE = {
+    **dict.fromkeys(("model", "precision", "step", "source"), _TEXT),
+    **dict.fromkeys(("batch", "images_per_second"), _NUMBER),
+}
 
 
 @dataclass(frozen=True)
@@ -168,123 +202,67 @@ def load_profile(name_or_file: str) -> Profile:
 
 
 def _profile(name: str, path: Path, content: Mapping[str, Any]) -> Profile:
-    reader = _Reader(path)
-    reader.only(content, (*_TABLES, *_RATES), "")
-    inside = reader.table(content, "inside", ("kind", "bytes_per_second", "source"))
-    between = reader.table(content, "between", ("bytes_per_second", "adapters", "source"))
-    rows = content.get("compute", [])
-    if not isinstance(rows, list) or not rows:
-        raise reader.wrong("compute", "at least one [[compute]] table")
-    kind = reader.text(inside, "kind", "inside")
-    if kind not in LINK_KINDS:
-        raise reader.wrong("inside.kind", " or ".join(LINK_KINDS))
-    algorithms = content.get("nccl_algorithms", list(NCCL_ALGORITHMS))
-    if (
-        not isinstance(algorithms, list)
-        or not algorithms
-        or any(one not in NCCL_ALGORITHMS for one in algorithms)
-    ):
-        raise reader.wrong("nccl_algorithms", f"some of {list_names(NCCL_ALGORITHMS)}")
-    capability = reader.text(content, "capability", "") if "capability" in content else ""
-    if capability and not re.fullmatch(r"[0-9]{1,3}\.[0-9]{1,3}", capability):
-        raise reader.wrong("capability", 'a text such as "9.0"')
-    compute = tuple(reader.compute(row, index) for index, row in enumerate(rows, 1))
-    sources = {
-        "links inside a node": reader.text(inside, "source", "inside"),
-        "links between nodes": reader.text(between, "source", "between"),
-    }
-    rates = {key: reader.rate(content, key) for key in _RATES if key in content}
-    if missing := [key for key in _OF_SOFTWARE if key not in rates]:
+    _check(path, "", content, _WHOLE)
+    inside, between = content["inside"], content["between"]
+    _check(path, "inside.", inside, _INSIDE)
+    _check(path, "between.", between, _BETWEEN)
+    for index, row in enumerate(content["compute"], 1):
+        _check(path, f"compute {index}.", row, _OF_COMPUTE)
+    sources = {"links inside a node": inside["source"], "links between nodes": between["source"]}
+    rates: dict[str, float] = {}
+    for key, (number, field, says) in _RATES.items():
+        if key in content:
+            _check(path, f"{key}.", content[key], {number: _NUMBER, "source": _TEXT})
+            rates[field], sources[says] = float(content[key][number]), content[key]["source"]
+    if missing := [key for key in _OF_SOFTWARE if key not in content]:
         known = load_profile(DEFAULT_PROFILE)
-        measured = {"round": known.round_seconds or 0.0, "call": known.call_seconds}
         for key in missing:
-            source = f"as on {known.name}: {dict(known.sources)[_RATES[key][1]]}"
-            rates[key] = measured[key], source
-    sources |= {_RATES[key][1]: source for key, (_, source) in rates.items()}
-    numbers = {key: value for key, (value, _) in rates.items()}
+            _, field, says = _RATES[key]
+            rates[field] = getattr(known, field)
+            sources[says] = f"as on {known.name}: {dict(known.sources)[says]}"
     return Profile(
         name=name,
-        title=reader.text(content, "title", ""),
-        workers_per_node=int(reader.number(content, "workers_per_node", "")),
-        inside_kind=kind,
-        inside_bandwidth=reader.number(inside, "bytes_per_second", "inside"),
-        between_bandwidth=reader.number(between, "bytes_per_second", "between"),
-        compute=compute,
+        title=content["title"],
+        workers_per_node=int(content["workers_per_node"]),
+        inside_kind=inside["kind"],
+        inside_bandwidth=float(inside["bytes_per_second"]),
+        between_bandwidth=float(between["bytes_per_second"]),
+        compute=tuple(
+            Compute(
+                row["model"],
+                row["precision"],
+                int(row["batch"]),
+                float(row["images_per_second"]),
+                row["source"],
+                row.get("step", ""),
+            )
+            for row in content["compute"]
+        ),
         sources=tuple(sources.items()),
-        adapters=int(reader.number(between, "adapters", "between")) if "adapters" in between else 1,
-        round_seconds=numbers["round"],
-        call_seconds=numbers["call"],
-        nvls_bandwidth=numbers.get("nvls", 0.0),
-        memory_bandwidth=numbers.get("memory"),
-        storage_bandwidth=numbers.get("storage"),
-        decode_rate=numbers.get("decode"),
-        nccl_algorithms=tuple(algorithms),
-        capabilities=(capability,) if capability else (),
+        adapters=int(between.get("adapters", 1)),
+        nccl_algorithms=tuple(content.get("nccl_algorithms", NCCL_ALGORITHMS)),
+        capabilities=(content["capability"],) if "capability" in content else (),
+        **rates,
     )
 
 
-class _Reader:
-    """Takes typed values from a profile's tables, and says which one is wrong."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def wrong(self, key: str, wanted: str) -> FourminError:
-        return FourminError(
-            f"the system profile {self._path} is not complete",
-            f"{key}: {wanted} belongs here",
+def _check(path: Path, where: str, table: Mapping[str, Any], wanted: Mapping[str, Kind]) -> None:
+    """Refuse a table that lacks something, or has what nothing reads: a misspelt key would be left
+    out in silence. Raises FourminError.
+    """
+    wrong = [
+        (key, f"nothing of that name, but {list_names(wanted)}")
+        for key in table
+        if key not in wanted
+    ]
+    wrong += [
+        (key, words)
+        for key, (words, fits) in wanted.items()
+        if (key in table or key not in _OPTIONAL) and not fits(table.get(key))
+    ]
+    for key, words in wrong:
+        raise FourminError(
+            f"the system profile {path} is not complete",
+            f"{where}{key}: {words} belongs here",
             "docs/estimate.md shows a whole one",
-        )
-
-    def only(self, table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-        """Refuse keys that nothing reads: a misspelt one would be left out in silence."""
-        for key in table:
-            if key not in known:
-                raise self.wrong(f"{where}{key}", f"nothing of that name, but {list_names(known)}")
-
-    def table(self, content: Mapping[str, Any], key: str, known: tuple[str, ...]) -> dict[str, Any]:
-        table = content.get(key)
-        if not isinstance(table, dict):
-            raise self.wrong(key, "a table")
-        self.only(table, known, f"{key}.")
-        return table
-
-    def number(self, table: Mapping[str, Any], key: str, where: str) -> float:
-        """A positive, finite number."""
-        value = table.get(key)
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 < float(value or 0) < float("inf"):
-            raise self.wrong(f"{where}.{key}".lstrip("."), "a number greater than 0")
-        return float(value or 0)
-
-    def rate(self, content: Mapping[str, Any], key: str) -> tuple[float, str]:
-        """The number of an optional table, and its source."""
-        name, _ = _RATES[key]
-        table = self.table(content, key, (name, "source"))
-        return self.number(table, name, key), self.text(table, "source", key)
-
-    def text(self, table: Mapping[str, Any], key: str, where: str) -> str:
-        """A text that is not empty."""
-        value = table.get(key)
-        if not isinstance(value, str) or not value.strip():
-            raise self.wrong(f"{where}.{key}".lstrip("."), "a text")
-        return value
-
-    def compute(self, row: Any, index: int) -> Compute:
-        """One [[compute]] table."""
-        where = f"compute {index}"
-        if not isinstance(row, dict):
-            raise self.wrong(where, "a table")
-        self.only(
-            row,
-            ("model", "precision", "step", "batch", "images_per_second", "source"),
-            f"{where}.",
-        )
-        return Compute(
-            model=self.text(row, "model", where),
-            precision=self.text(row, "precision", where),
-            batch=int(self.number(row, "batch", where)),
-            images_per_second=self.number(row, "images_per_second", where),
-            source=self.text(row, "source", where),
-            step=self.text(row, "step", where) if "step" in row else "",
         )

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fourmin.base.errors import FourminError
-from fourmin.recipe.fields import AUTO, Field
+from fourmin.recipe.fields import AUTO, later
 
 if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
@@ -58,36 +57,33 @@ WAITING = [name for name, entry in ALGORITHMS.items() if not entry.asynchronous]
 """Those whose workers wait for each other. A list: others' configurations may hold anything."""
 
 
-_later = partial(Field, later=True)
-
-
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmFields:
     """Who waits for whom: a part of the configuration."""
 
     algorithm: Annotated[
-        str, _later("Who computes gradients on which weights.", choices=tuple(ALGORITHMS))
+        str, later("Who computes gradients on which weights.", choices=tuple(ALGORITHMS))
     ] = SYNCHRONOUS
     servers: Annotated[
-        int, _later("Downpour, Sandblaster, EASGD: parts of the weights.", minimum=1)
+        int, later("Downpour, Sandblaster, EASGD: parts of the weights.", minimum=1)
     ] = 1
     n_fetch: Annotated[
-        int, _later("Downpour: how many from fetch to fetch.", unit="steps", minimum=1)
+        int, later("Downpour: how many from fetch to fetch.", unit="steps", minimum=1)
     ] = 1
     n_push: Annotated[
-        int, _later("Downpour: of how many gradients are pushed.", unit="steps", minimum=1)
+        int, later("Downpour: of how many gradients are pushed.", unit="steps", minimum=1)
     ] = 1
     warm_start_epochs: Annotated[
-        int, _later("Downpour: in which one worker trains alone.", unit="epochs", minimum=0)
+        int, later("Downpour: in which one worker trains alone.", unit="epochs", minimum=0)
     ] = 0
     lbfgs_pairs: Annotated[
-        int, _later("Sandblaster: steps that are remembered, with their gradients.", minimum=1)
+        int, later("Sandblaster: steps that are remembered, with their gradients.", minimum=1)
     ] = 20
     elastic_period: Annotated[
-        int, _later("EASGD: tau, how many between exchanges.", unit="steps", minimum=1)
+        int, later("EASGD: tau, how many between exchanges.", unit="steps", minimum=1)
     ] = 4
     elastic_rate: Annotated[
-        float, _later("EASGD: beta, workers times the share that both move.", above=0, below=1)
+        float, later("EASGD: beta, workers times the share that both move.", above=0, below=1)
     ] = 0.9
 
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from fourmin.recipe.configuration import Configuration
 
 
+MOST_LOOKED_AT = 1 << 20
+"""Numbers that are tried for a hint: somebody else's configuration may hold any."""
+
+
 def check_combinations(config: Configuration) -> None:
     """Raise FourminError for the first two that do not, with values that would."""
     for check in _CHECKS:
@@ -100,7 +104,8 @@ def _tuning(config: Configuration) -> None:
 def _bn_span(config: Configuration) -> None:
     if config.workers % config.bn_span == 0:
         return
-    fits = [str(span) for span in range(1, config.workers + 1) if config.workers % span == 0]
+    most = min(config.workers, MOST_LOOKED_AT)
+    fits = [str(span) for span in range(1, most + 1) if config.workers % span == 0]
     raise FourminError(
         f"bn_span={config.bn_span} does not fit {config.workers} workers",
         "every group of workers that shares batch statistics must have the same size",
@@ -114,7 +119,7 @@ def _batch(config: Configuration) -> None:
         return
     fits = [
         workers
-        for workers in range(1, config.global_batch_size + 1)
+        for workers in range(1, min(config.global_batch_size, MOST_LOOKED_AT) + 1)
         if config.global_batch_size % (workers * config.gradient_accumulation_steps) == 0
     ]
     nearest = sorted(sorted(fits, key=lambda w: (abs(w - config.workers), w))[:6])

@@ -19,7 +19,7 @@ from fourmin.base.mishaps import told
 from fourmin.recipe.algorithms import AlgorithmFields, is_asynchronous
 from fourmin.recipe.allreduces import LARGE, NAMES
 from fourmin.recipe.combinations import check_combinations
-from fourmin.recipe.fields import AUTO, Field, fields_of
+from fourmin.recipe.fields import AUTO, Field, fields_of, later
 from fourmin.recipe.machine import resolved, usual_decoder
 from fourmin.recipe.optimizers import OPTIMIZERS
 from fourmin.recipe.phases import in_epoch, parse_points, stretches
@@ -72,27 +72,24 @@ class Configuration(AlgorithmFields):
     ] = 0.1
     largest_batch: Annotated[
         int,
-        Field(
+        later(
             "Up to which the step decay multiplies the batch instead; 0: never.",
             unit="images",
             minimum=0,
-            later=True,
         ),
     ] = 0
     learning_rate_points: Annotated[
         tuple[str, ...],
-        Field(
+        later(
             "EPOCHS:RATE, joined by straight lines; two of one place are a jump.",
             pattern=r"^[0-9.]{1,16}:[0-9.e-]{1,24}$(?!\n)",
-            later=True,
         ),
     ] = ()
     phases: Annotated[
         tuple[str, ...],
-        Field(
+        later(
             "EPOCHS:FIELD=VALUE,...: fields of batches and images that change after so many.",
             pattern=r"^[0-9]{1,6}:[a-z_]+=[a-z0-9.]+(,[a-z_]+=[a-z0-9.]+)*$(?!\n)",
-            later=True,
         ),
     ] = ()
     warmup_epochs: Annotated[float, Field("Length of the warmup.", unit="epochs", minimum=0)] = 0.0
@@ -118,25 +115,16 @@ class Configuration(AlgorithmFields):
     ] = False
     adam_beta1: Annotated[
         float,
-        Field(
-            "LAMB, AdamW: share of the last mean gradient in the next.",
-            minimum=0,
-            below=1,
-            later=True,
-        ),
+        later("LAMB, AdamW: share of the last mean gradient in the next.", minimum=0, below=1),
     ] = 0.9
     adam_beta2: Annotated[
         float,
-        Field(
-            "LAMB, AdamW: share of the last mean squared gradient in the next.",
-            minimum=0,
-            below=1,
-            later=True,
+        later(
+            "LAMB, AdamW: share of the last mean squared gradient in the next.", minimum=0, below=1
         ),
     ] = 0.999
     adam_epsilon: Annotated[
-        float,
-        Field("LAMB, AdamW: what is added to the root of that square.", above=0, later=True),
+        float, later("LAMB, AdamW: what is added to the root of that square.", above=0)
     ] = 1e-6
     exclude_bias_and_bn: Annotated[
         bool,
@@ -190,22 +178,18 @@ class Configuration(AlgorithmFields):
     ] = 4 << 20
     gradient_dtype: Annotated[
         str,
-        Field(
-            "What gradients, which are kept in FP32, are sent as.",
-            choices=("fp32", "fp16", "bf16"),
-            later=True,
+        later(
+            "What gradients, which are kept in FP32, are sent as.", choices=("fp32", "fp16", "bf16")
         ),
     ] = "fp32"
     gradient_density: Annotated[
-        float,
-        Field("DGC: share of gradients that is sent.", above=0, maximum=1, later=True),
+        float, later("DGC: share of gradients that is sent.", above=0, maximum=1)
     ] = 1.0
     density_warmup_epochs: Annotated[
-        int, Field("DGC: in which that share falls.", unit="epochs", minimum=0, later=True)
+        int, later("DGC: in which that share falls.", unit="epochs", minimum=0)
     ] = 0
     gradient_clip: Annotated[
-        float,
-        Field("DGC: a weight's gradient is clipped to this norm; 0: never.", minimum=0, later=True),
+        float, later("DGC: a weight's gradient is clipped to this norm; 0: never.", minimum=0)
     ] = 0.0
     hybrid_threshold: Annotated[
         int,
@@ -216,15 +200,14 @@ class Configuration(AlgorithmFields):
             auto=True,
         ),
     ] = 1 << 20
-    hybrid_large: Annotated[
-        str, Field("What hybrid takes for large tensors.", choices=LARGE, later=True)
-    ] = "ring"
+    hybrid_large: Annotated[str, later("What hybrid takes for large tensors.", choices=LARGE)] = (
+        "ring"
+    )
     tuning: Annotated[
         tuple[str, ...],
-        Field(
+        later(
             "The table of allreduce=tuned: BYTES:ALGORITHM, from which size on which.",
             pattern=r"^[0-9]{1,16}:[a-z][a-z-]{0,50}$(?!\n)",
-            later=True,
         ),
     ] = ()
     collective_timeout_seconds: Annotated[
@@ -238,19 +221,14 @@ class Configuration(AlgorithmFields):
     loader_threads: Annotated[int, Field("The loader's threads in each worker.", minimum=1)] = 1
     decoder: Annotated[
         str,
-        Field(
-            "Where DALI decodes images (mixed: with the GPU's help).",
-            choices=("cpu", "mixed"),
-            later=True,
-        ),
+        later("Where DALI decodes images (mixed: with the GPU's help).", choices=("cpu", "mixed")),
     ] = AUTO
     decoded_cache: Annotated[
         int,
-        Field(
+        later(
             "Decoded images that each worker keeps in the host's memory, at most.",
             unit="MiB",
             minimum=0,
-            later=True,
         ),
     ] = 0
     image_size: Annotated[int, Field("Height and width of an image.", unit="pixels", minimum=1)]
@@ -270,17 +248,10 @@ class Configuration(AlgorithmFields):
         ),
     ] = "random-resized-crop"
     crop_area: Annotated[
-        float,
-        Field(
-            "Least share of an image that random-resized-crop takes.",
-            above=0,
-            maximum=1,
-            later=True,
-        ),
+        float, later("Least share of an image that random-resized-crop takes.", above=0, maximum=1)
     ] = 0.08
     eval_rectangles: Annotated[
-        bool,
-        Field("Whether a batch of evaluation images keeps their mean ratio of sides.", later=True),
+        bool, later("Whether a batch of evaluation images keeps their mean ratio of sides.")
     ] = False
     pixel_mean: Annotated[
         tuple[float, ...], Field("Subtracted from red, green and blue.", unit="of 255", items=3)
@@ -295,25 +266,17 @@ class Configuration(AlgorithmFields):
         int, Field("Shift of the evaluations within their interval.", unit="epochs", minimum=0)
     ] = 0
     checkpoints: Annotated[
-        bool,
-        Field("Whether each evaluation is followed by a checkpoint beside training.", later=True),
+        bool, later("Whether each evaluation is followed by a checkpoint beside training.")
     ] = True
     threads: Annotated[int, Field("Threads of a worker's arithmetic on the CPU.", minimum=1)] = 1
     recompute: Annotated[
-        bool,
-        Field(
-            "Whether each residual block runs again in the backward pass, for memory.", later=True
-        ),
+        bool, later("Whether each residual block runs again in the backward pass, for memory.")
     ] = False
     step: Annotated[
         str, Field("PyTorch's training step, or fused kernels on a GPU.", choices=("eager", "fast"))
     ] = AUTO
     deterministic: Annotated[
-        bool,
-        Field(
-            "Whether the same devices give the same bits again, for an audit to replay.",
-            later=True,
-        ),
+        bool, later("Whether the same devices give the same bits again, for an audit to replay.")
     ] = False
     max_steps: Annotated[
         int | None, Field("Stop after so many; only for practice.", unit="steps", minimum=1)

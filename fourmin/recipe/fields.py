@@ -13,6 +13,7 @@ import sys
 import types
 import typing
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any
 
 from fourmin.base.canonical import MAX_INTEGER
@@ -113,6 +114,10 @@ class Field:
             bound = getattr(self, name)
             if bound is not None and not all(holds(one, bound) for one in values):
                 raise FourminError(f"{self.name} must be {self.bounds}, not {value}")
+
+
+later = partial(Field, later=True)
+"""One that was added after the first submissions."""
 
 
 def fields_of(declaring: type) -> dict[str, Field]:

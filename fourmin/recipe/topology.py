@@ -61,11 +61,6 @@ class Topology:
         """The ranks of this rank's group, its master first."""
         return next(group for group in self.groups if self.rank in group)
 
-    @property
-    def masters(self) -> tuple[int, ...]:
-        """The master of each group, in order."""
-        return tuple(group[0] for group in self.groups)
-
 
 def check_group_size(group_size: int, workers: int, per_node: int) -> None:
     """Refuse groups that would tear a node in two, naming the sizes that fit; 0 is the node."""

@@ -7,7 +7,6 @@ is a text "BYTES:ALGORITHM": from so many bytes on, up to the next entry, that a
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from fourmin.base.canonical import loads_strict
 from fourmin.base.errors import FourminError
 from fourmin.base.mishaps import told
 from fourmin.recipe.allreduces import (
@@ -135,7 +135,7 @@ def load_tuning(path: Path) -> Tuning:
     Raises FourminError when it cannot be read or is something else.
     """
     with told(f"{path} is not JSON", _MEASURE, ValueError), told(f"cannot read {path}"):
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
+        content: Any = loads_strict(path.read_bytes())
     try:
         tuning = Tuning(
             entries=tuple(str(entry) for entry in content["tuning"]),

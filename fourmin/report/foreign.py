@@ -23,7 +23,9 @@ def foreign_result(found: ForeignSet, verdict: Verdict) -> Result:
     """
     dawnbench = found.source == DAWNBENCH
     rules = found.round
-    description, hyperparameters = _description(found), _hyperparameters(found)
+    description, logged = _description(found), (run.facts.hyperparameters for run in found.runs)
+    # Those of the first run that logged any.
+    hyperparameters = next(filter(None, logged), {})
     return Result(
         source=found.source,
         path=found.path,
@@ -81,9 +83,3 @@ def _chip(description: Mapping[str, Any]) -> str:
         if str(description.get(f"{kind}s_per_node", "0")) != "0" and isinstance(name, str):
             return name
     return ""
-
-
-def _hyperparameters(found: ForeignSet) -> dict[str, Any]:
-    """Those of the first run that logged any."""
-    told = (run.facts.hyperparameters for run in found.runs)
-    return dict(next((values for values in told if values), {}))

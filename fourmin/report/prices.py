@@ -44,13 +44,10 @@ class Price:
         names = ("currency", "per_hour", "source", "date")
         return {name: getattr(self, name) for name in names}
 
-    def covers(self, submitter: str, system: str) -> bool:
-        return self.system == system and self.submitter in ("", submitter)
-
 
 def price_of(prices: Sequence[Price], submitter: str, system: str) -> Price | None:
     """The price of a submitter's system, one for this submitter first; None without any."""
-    fitting = [price for price in prices if price.covers(submitter, system)]
+    fitting = [one for one in prices if one.system == system and one.submitter in ("", submitter)]
     return max(fitting, key=lambda price: bool(price.submitter), default=None)
 
 

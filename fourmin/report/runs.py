@@ -33,7 +33,6 @@ class Communication:
 
     exposed_ms_median: float
     exposed_ms_p95: float
-    algorithms: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +146,7 @@ def _communication(facts: RunFacts) -> Communication | None:
     """What the log says of exposed communication; None where that is nothing usable."""
     value = mapping(facts.communication)
     median, p95 = _amount(value.get("exposed_ms_median")), _amount(value.get("exposed_ms_p95"))
-    if median is None or p95 is None:
-        return None
-    names = value.get("algorithms")
-    algorithms = sorted({str(name) for name in names}) if isinstance(names, list) else []
-    return Communication(median, p95, tuple(algorithms))
+    return None if median is None or p95 is None else Communication(median, p95)
 
 
 def _energy(facts: RunFacts) -> Energy | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fourmin.base.errors import FourminError
@@ -107,9 +107,7 @@ class SideBySide:
             "obstacles": list(self.obstacles),
             "notes": list(self.notes),
             "verdict": None if self.conclusion is None else self.conclusion.to_json(),
-            "differences": [
-                {"area": d.area, "name": d.name, "a": d.a, "b": d.b} for d in self.differences
-            ],
+            "differences": [asdict(one) for one in self.differences],
             "gate": self.gate and self.gate.to_json(),
         }
 

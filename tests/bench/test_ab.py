@@ -148,7 +148,8 @@ def test_the_command_asks_each_interpreter_with_its_options(tmp_path: Path) -> N
     done = CliRunner().invoke(app, ["bench", "ab", "--a", "--slower 1", "--b", "--fail", *sides])
     assert isinstance(done.exception, FourminError)
     assert "out of order" in done.exception.why
-    for wrong in (["--what", "nothing"], ["--python", "no-such-python"], ["--python", "x"] * 3):
+    nonsense = (["--what", "nothing"], ["--python", "no-such-python"], ["--python", "x"] * 3)
+    for wrong in (*nonsense, ["--b", "--peers 'fast"]):
         done = CliRunner().invoke(app, ["bench", "ab", *wrong])
         assert isinstance(done.exception, FourminError)
 

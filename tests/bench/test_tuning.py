@@ -190,6 +190,8 @@ def test_a_group_that_tears_nodes_is_refused_before_registration() -> None:
     ("text", "message"),
     [
         ("{", "is not JSON"),
+        ("[" * 10**5, "is not JSON"),
+        (json.dumps({**FILE, "workers": 1e308}).replace("e+308", "e999"), "is not JSON"),
         ("[]", "no tuning file"),
         ("{}", "no tuning file"),
         (json.dumps({**FILE, "tuning": ["5:ring"]}), "no algorithm for every size"),

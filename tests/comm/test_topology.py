@@ -14,7 +14,6 @@ def test_group_size_zero_is_the_node() -> None:
     topology = Topology.build(5, 8, ranks_per_node=4)
     assert topology.groups == ((0, 1, 2, 3), (4, 5, 6, 7))
     assert topology.group == (4, 5, 6, 7)
-    assert topology.masters == (0, 4)
     assert topology.group_size == 4
 
 

@@ -179,9 +179,10 @@ def test_stated_and_measured_compute_replace_the_profiles(tmp_path: Path) -> Non
     with pytest.raises(FourminError) as refused:
         with_step_report(P40, replace(configuration, step="fast"), path)
     assert refused.value.next_step.startswith("--set step=eager; or ")
-    path.write_text('{"schema": "another"}')
-    with pytest.raises(FourminError, match="no report of `bench step`"):
-        with_step_report(P40, configuration, path)
+    for other in ('{"schema": "another"}', "[" * 10**5):
+        path.write_text(other)
+        with pytest.raises(FourminError, match="no report of `bench step`"):
+            with_step_report(P40, configuration, path)
 
 
 def test_text_and_chart_say_that_it_is_an_estimate() -> None:

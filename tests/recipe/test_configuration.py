@@ -58,6 +58,25 @@ def test_a_batch_that_workers_cannot_share_names_counts_that_fit(digits: Configu
         dataclasses.replace(digits, gradient_accumulation_steps=5).check()
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"global_batch_size": 2**53 - 1}, "cannot be shared equally by 2 workers"),
+        (
+            {"nodes": 2**53 - 1, "procs_per_node": 1, "global_batch_size": 2**53 - 1, "bn_span": 2},
+            "bn_span=2 does not fit",
+        ),
+    ],
+)
+def test_numbers_without_end_are_refused_at_once(
+    digits: Configuration, changes: dict[str, int], message: str
+) -> None:
+    """As they may stand in somebody else's campaign.json, which is validated."""
+    with pytest.raises(FourminError, match=message):
+        dataclasses.replace(digits, **changes).check()
+
+
 @given(batch=st.integers(1, 4096), workers=st.integers(1, 64), accumulation=st.integers(1, 8))
 def test_batches_pass_exactly_when_they_divide(batch: int, workers: int, accumulation: int) -> None:
     configuration = dataclasses.replace(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fourmin.base.errors import FourminError
 from fourmin.base.installation import install
+from fourmin.base.mishaps import told
 from fourmin.report.charts import rows, specs
 from fourmin.report.charts.theme import PAPER, config
 from fourmin.report.model import Comparison, Result
@@ -64,7 +65,7 @@ def specification(comparison: Comparison, chart: str) -> Spec:
     chart shows.
     """
     heading, marks, make, nothing = _CHARTS[chart]
-    told = f"Ruleset {comparison.ruleset}. No invalid result is drawn."
+    said = f"Ruleset {comparison.ruleset}. No invalid result is drawn."
     panels = make(rows.may_be_drawn(comparison.results))
     for panel in make(rows.may_be_drawn(comparison.practice)):
         panel["title"]["text"] = f"Practice, which never counts: {panel['title']['text']}"
@@ -80,7 +81,7 @@ def specification(comparison: Comparison, chart: str) -> Spec:
         "config": config(PAPER),
         "title": {
             "text": heading,
-            "subtitle": [*filter(None, [marks]), told, *_READING],
+            "subtitle": [*filter(None, [marks]), said, *_READING],
             "fontSize": 16,
         },
         "description": " ".join(f"{text}." for text in described),
@@ -197,11 +198,5 @@ def _panel(heading: str, spec: Spec, drawn: list[rows.Row]) -> Spec:
 
 def vl_convert() -> Any:
     """The library that draws, which the plain install has not. Raises FourminError."""
-    try:
+    with told("charts need vl-convert-python", install("report"), ImportError):
         return import_module("vl_convert")
-    except ImportError:
-        raise FourminError(
-            "charts need vl-convert-python",
-            "the plain install has no charts",
-            install("report"),
-        ) from None

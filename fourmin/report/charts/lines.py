@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 from itertools import cycle
 from typing import TYPE_CHECKING
@@ -33,17 +33,10 @@ def log_chart(
     """
     if any(value <= 0 for points in lines.values() for point in points for value in point):
         raise ValueError("a logarithmic chart needs positive points")
-    log_lines = {
-        name: [(math.log10(x), math.log10(y)) for x, y in points] for name, points in lines.items()
-    }
-    ys = [y for points in log_lines.values() for _, y in points]
+    ys = [math.log10(y) for points in lines.values() for _, y in points]
     powers = range(math.floor(min(ys)), math.ceil(max(ys)) + 1)
-    return _chart(
-        (title, x_label, y_label),
-        log_lines,
-        {math.log10(place): label for place, label in x_ticks.items()},
-        {power: f"{10.0**power:g}" for power in powers},
-    )
+    y_ticks = {10.0**power: f"{10.0**power:g}" for power in powers}
+    return _chart((title, x_label, y_label), lines, x_ticks, y_ticks, scale=math.log10)
 
 
 def linear_chart(
@@ -89,15 +82,16 @@ def _chart(
     x_ticks: Mapping[float, str],
     y_ticks: Mapping[float, str],
     dashed: str = "",
+    scale: Callable[[float], float] = float,
 ) -> str:
-    """Axes span the ticks; every point lies between them."""
+    """Axes span the ticks; every point lies between them. `scale` is that of both axes."""
     title, x_label, y_label = texts
 
     def across(x: float) -> float:
-        return _place(x, x_ticks, LEFT, RIGHT)
+        return _place(x, x_ticks, LEFT, RIGHT, scale)
 
     def up(y: float) -> float:
-        return _place(y, y_ticks, BOTTOM, TOP)
+        return _place(y, y_ticks, BOTTOM, TOP, scale)
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
@@ -135,10 +129,16 @@ def _chart(
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _place(value: float, ticks: Mapping[float, str], start: float, end: float) -> float:
+def _place(
+    value: float,
+    ticks: Collection[float],
+    start: float,
+    end: float,
+    scale: Callable[[float], float],
+) -> float:
     """Pixels of a value on an axis whose ends are its outermost ticks."""
-    low, high = min(ticks), max(ticks)
-    return start + (value - low) / ((high - low) or 1.0) * (end - start)
+    low, high, at = map(scale, (min(ticks), max(ticks), value))
+    return start + (at - low) / ((high - low) or 1.0) * (end - start)
 
 
 def _text(x: float, y: float, text: str, style: str) -> str:

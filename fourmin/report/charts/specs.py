@@ -31,45 +31,42 @@ def time_chart(theme: Theme, width: Width, unit: str) -> Spec:
     with a short tick at what it is around.
     """
     axis = f"time to train in {unit}"
+    value = _zero_based("value", axis)
+    result = "datum.kind === 'result'"
     return {
         **_whole(theme, width),
         "height": {"step": ROW_STEP},
         "encoding": {"y": _named_rows()},
         "layer": [
-            {
-                "transform": [{"filter": "datum.kind === 'result' && isValid(datum.low)"}],
-                "mark": _line_to(theme),
-                "encoding": {"x": _zero_based("low", axis), "x2": {"field": "high"}},
-            },
-            {
-                **_only("run"),
-                "mark": _dot(),
-                "encoding": {
-                    "x": _zero_based("value", axis),
-                    **_filled(theme),
-                    "tooltip": _tooltip(result="label", run="run", **{unit: "value"}),
-                },
-            },
-            {
-                **_only("result"),
-                "mark": {"type": "tick", "thickness": 2, "size": 13, "color": theme.mean},
-                "encoding": {
-                    "x": _zero_based("value", axis),
-                    "tooltip": _tooltip(result="label", **{f"benchmark result in {unit}": "value"}),
-                },
-            },
-            {
-                "transform": [{"filter": "datum.kind === 'result' && isValid(datum.typical)"}],
-                "mark": {"type": "tick", "thickness": 2, "size": 6, "color": theme.mean},
-                "encoding": {
-                    "x": _zero_based("typical", axis),
-                    "tooltip": _tooltip(
-                        result="label",
-                        **{f"geometric mean of all runs in {unit}": "typical"},
-                        **{"95% interval from": "low", "to": "high"},
-                    ),
-                },
-            },
+            _layer(
+                _line_to(theme),
+                f"{result} && isValid(datum.low)",
+                x=_zero_based("low", axis),
+                x2={"field": "high"},
+            ),
+            _layer(
+                _dot(),
+                "datum.kind === 'run'",
+                x=value,
+                **_filled(theme),
+                tooltip=_tooltip(result="label", run="run", **{unit: "value"}),
+            ),
+            _layer(
+                _tick(theme, 13),
+                result,
+                x=value,
+                tooltip=_tooltip(result="label", **{f"benchmark result in {unit}": "value"}),
+            ),
+            _layer(
+                _tick(theme, 6),
+                f"{result} && isValid(datum.typical)",
+                x=_zero_based("typical", axis),
+                tooltip=_tooltip(
+                    result="label",
+                    **{f"geometric mean of all runs in {unit}": "typical"},
+                    **{"95% interval from": "low", "to": "high"},
+                ),
+            ),
         ],
     }
 
@@ -78,6 +75,7 @@ def chips_chart(theme: Theme, width: Width, unit: str) -> Spec:
     """Time against chips, a dot a result, both on logarithmic axes, which say so; a line for the
     best time with no more chips, of results that nothing speaks against.
     """
+    axis = f"time to train in {unit}"
     best = [{"op": "min", "field": "value", "as": "best"}]
     lower = [{"op": "min", "field": "best", "as": "best"}]
     return {
@@ -92,19 +90,17 @@ def chips_chart(theme: Theme, width: Width, unit: str) -> Spec:
                     {"window": lower, "sort": [{"field": "chips"}], "frame": [None, 0]},
                 ],
                 "mark": {"type": "line", "interpolate": "step-after", "color": theme.mean},
-                "encoding": {"y": _logarithmic("best", f"time to train in {unit}")},
+                "encoding": {"y": _logarithmic("best", axis)},
             },
-            {
-                "mark": _dot(),
-                "encoding": {
-                    "y": _logarithmic("value", f"time to train in {unit}"),
-                    **_filled(theme),
-                    "tooltip": _tooltip(
-                        result="label", chips="chips", chip="chip",
-                        **{unit: "value", "chip-minutes": "chip_minutes", "checked": "doubt"},
-                    ),
-                },
-            },
+            _layer(
+                _dot(),
+                y=_logarithmic("value", axis),
+                **_filled(theme),
+                tooltip=_tooltip(
+                    result="label", chips="chips", chip="chip",
+                    **{unit: "value", "chip-minutes": "chip_minutes", "checked": "doubt"},
+                ),
+            ),
         ],
     }  # fmt: skip
 
@@ -127,22 +123,18 @@ def accuracy_chart(theme: Theme, width: Width, unit: str) -> Spec:
             },
         },
         "layer": [
-            {**_only("target"), "mark": _dashed(theme)},
-            {
-                **_only("run"),
-                "mark": {"type": "line", "strokeWidth": 1.5, "point": {"filled": True, "size": 22}},
-                "encoding": {
-                    "color": {
-                        "field": "run",
-                        "type": "ordinal",
-                        "scale": {"range": list(theme.runs)},
-                        "legend": {"orient": "top", "direction": "horizontal", "columns": 8},
-                    },
-                    "tooltip": _tooltip(
-                        run="run", epoch="epoch", accuracy="accuracy", **{unit: "time"}
-                    ),
+            _layer(_dashed(theme), "datum.kind === 'target'"),
+            _layer(
+                {"type": "line", "strokeWidth": 1.5, "point": {"filled": True, "size": 22}},
+                "datum.kind === 'run'",
+                color={
+                    "field": "run",
+                    "type": "ordinal",
+                    "scale": {"range": list(theme.runs)},
+                    "legend": {"orient": "top", "direction": "horizontal", "columns": 8},
                 },
-            },
+                tooltip=_tooltip(run="run", epoch="epoch", accuracy="accuracy", **{unit: "time"}),
+            ),
         ],
     }
 
@@ -202,22 +194,20 @@ def scaling_chart(theme: Theme, width: Width) -> Spec:
             **size,
             "encoding": {"x": chips, "y": images},
             "layer": [
-                {**_only("ideal"), "mark": _dashed(theme)},
-                {
-                    "transform": [{"filter": "datum.kind !== 'ideal'"}],
-                    "mark": {"type": "point", "size": 46, "strokeWidth": 1.5},
-                    "encoding": {
-                        **_filled(theme),
-                        "shape": {
-                            "condition": {"test": "datum.kind === 'baseline'", "value": "square"},
-                            "value": "circle",
-                        },
-                        "tooltip": _tooltip(
-                            result="label", chips="chips", efficiency="efficiency",
-                            **{"images/s": "value", "checked": "doubt"},
-                        ),
+                _layer(_dashed(theme), "datum.kind === 'ideal'"),
+                _layer(
+                    {"type": "point", "size": 46, "strokeWidth": 1.5},
+                    "datum.kind !== 'ideal'",
+                    **_filled(theme),
+                    shape={
+                        "condition": {"test": "datum.kind === 'baseline'", "value": "square"},
+                        "value": "circle",
                     },
-                },
+                    tooltip=_tooltip(
+                        result="label", chips="chips", efficiency="efficiency",
+                        **{"images/s": "value", "checked": "doubt"},
+                    ),
+                ),
             ],
         },
         "resolve": {"scale": {"x": "independent", "y": "independent"}},
@@ -243,22 +233,24 @@ def exposed_chart(theme: Theme, width: Width, by_run: bool = False) -> Spec:
             ),
         },
         "layer": [
-            {
-                "mark": _line_to(theme),
-                "encoding": {"x": _zero_based("median", axis), "x2": {"field": "p95"}},
-            },
-            {"mark": _dot(), "encoding": {"x": _zero_based("median", axis), **_filled(theme)}},
+            _layer(_line_to(theme), x=_zero_based("median", axis), x2={"field": "p95"}),
+            _layer(_dot(), x=_zero_based("median", axis), **_filled(theme)),
         ],
     }
 
 
-def _only(kind: str) -> Spec:
-    """A layer's rows: those of a kind."""
-    return {"transform": [{"filter": f"datum.kind === '{kind}'"}]}
+def _layer(mark: Spec, only: str = "", **encoding: Any) -> Spec:
+    """A mark for each row, or for those that a filter lets through."""
+    transform: Spec = {"transform": [{"filter": only}]} if only else {}
+    return {**transform, "mark": mark, **({"encoding": encoding} if encoding else {})}
 
 
 def _dot() -> Spec:
     return {"type": "point", "size": 30, "opacity": 0.75, "strokeWidth": 1.5}
+
+
+def _tick(theme: Theme, size: int) -> Spec:
+    return {"type": "tick", "thickness": 2, "size": size, "color": theme.mean}
 
 
 def _filled(theme: Theme) -> Spec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from itertools import groupby
@@ -99,7 +99,7 @@ class Overview:
     tables: tuple[Table, ...]
     others: tuple[Table, ...]
     figures: tuple[Figure, ...]
-    lines: tuple[Line, ...] = field(default=())
+    lines: tuple[Line, ...]
     """Every result that has a section, each once."""
 
     @cached_property

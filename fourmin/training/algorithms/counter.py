@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
+
+from fourmin.training.algorithms.portions import Portions
 
 COUNTER = "counter"
 """The name under which it is served."""
@@ -38,11 +39,7 @@ class Counter:
         self._living = set(range(workers))
         self._epoch = 0
         self._alone = False
-        self._waiting: deque[int] = deque()
-        self._taken: dict[int, list[int]] = {}
-        """By worker, the steps that it took and has not told the end of."""
-        self._done: dict[int, Done] = {}
-        self._steps = 0
+        self._steps: Portions[Done] = Portions(0, copies=1)
         self.staleness: list[int] = []
         """Of each change of the weights, how many changes by others came between the reading of
         the weights that it follows from and itself.
@@ -53,10 +50,8 @@ class Counter:
     def begin(self, epoch: int, steps: int, *, alone: bool = False) -> None:
         """Hand out an epoch from now on; `alone`: to the first of the living workers."""
         with self._changed:
-            self._epoch, self._alone, self._steps = epoch, alone, steps
-            self._waiting = deque(range(steps))
-            self._taken = {worker: [] for worker in self._living}
-            self._done = {}
+            self._epoch, self._alone = epoch, alone
+            self._steps = Portions(steps, copies=1)
             self._changed.notify_all()
 
     def take(self, worker: int, ahead: int) -> int | None:
@@ -67,12 +62,11 @@ class Counter:
         none waits for another long.
         """
         with self._changed:
-            fair = len(self._waiting) if self._alone else len(self._waiting) // len(self._living)
-            if not self._waiting or ahead > fair or not self._is_asked(worker):
+            left = len(self._steps.waiting)
+            fair = left if self._alone else left // len(self._living)
+            if ahead > fair or not self._is_asked(worker):
                 return None
-            step = self._waiting.popleft()
-            self._taken[worker].append(step)
-            return step
+            return self._steps.give(worker)
 
     def more(self, worker: int, epoch: int, holds: bool) -> bool | None:
         """Whether there is a step for `worker`; waits until there is one or the epoch is over.
@@ -83,9 +77,9 @@ class Counter:
         with self._changed:
             while True:
                 here = self._epoch == epoch
-                if here and self._over():
+                if here and self._steps.complete:
                     return False
-                if here and self._waiting and self._is_asked(worker):
+                if here and self._steps.waiting and self._is_asked(worker):
                     return True
                 if here and holds:
                     return None
@@ -100,8 +94,7 @@ class Counter:
             if worker not in self._living:
                 return
             for one in steps:
-                self._taken[worker].remove(one.step)
-                self._done[one.step] = one
+                self._steps.answer(one.step, one)
             if staleness is not None:
                 self.staleness.append(staleness)
             self._changed.notify_all()
@@ -110,9 +103,7 @@ class Counter:
         """A worker has died: hand out again what it had. Returns how many live."""
         with self._changed:
             self._living.discard(worker)
-            again = self._taken.pop(worker, [])
-            self.again += len(again)
-            self._waiting.extendleft(sorted(again, reverse=True))
+            self.again += self._steps.lose(worker)
             self._changed.notify_all()
             return self.living
 
@@ -124,19 +115,16 @@ class Counter:
     def progress(self) -> int:
         """Steps of this epoch that are done."""
         with self._changed:
-            return len(self._done)
+            return self._steps.answered
 
     def is_over(self, epoch: int) -> bool:
         with self._changed:
-            return self._epoch == epoch and self._over()
+            return self._epoch == epoch and self._steps.complete
 
     def told(self) -> list[Done]:
         """What was told of each step of an epoch that is over, in the order of the batches."""
         with self._changed:
-            return [self._done[step] for step in range(self._steps)]
-
-    def _over(self) -> bool:
-        return len(self._done) == self._steps
+            return self._steps.answers
 
     def _is_asked(self, worker: int) -> bool:
         return worker in self._living and not (self._alone and worker != min(self._living))

@@ -20,7 +20,7 @@ from fourmin.training.algorithms import calls
 from fourmin.training.algorithms.child import Child
 from fourmin.training.algorithms.counter import COUNTER, Counter, Done
 from fourmin.training.algorithms.method import flat, module_of, spread
-from fourmin.training.algorithms.worker import Epoch, Failed
+from fourmin.training.algorithms.worker import Epoch
 from fourmin.training.assemble import Assembly
 from fourmin.training.comm.base import CommunicationError
 from fourmin.training.comm.fusion import ReductionCounters
@@ -150,9 +150,8 @@ class Host:
     def _hear(self) -> None:
         """Take what the worker says: the statistics that it has come to, or why it ends."""
         said = self._child.line.recv()
-        if isinstance(said, Failed):
-            kind = FourminError if said.known else CommunicationError
-            raise kind(said.what, said.why, said.next_step)
+        if isinstance(said, FourminError):
+            raise said
         if isinstance(said, Tensor) and said.numel():
             spread(said, bn_statistics(self._run.model))
 

@@ -12,22 +12,29 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 COPIES = 2
-"""How many workers may have the same portion."""
+"""How many workers usually may have the same portion."""
 
 
 class Portions(Generic[T]):
     """Who has which portion, and what was answered first for each."""
 
-    def __init__(self, count: int) -> None:
-        self._waiting = list(range(count))
+    def __init__(self, count: int, copies: int = COPIES) -> None:
+        """`copies`: how many workers may have the same one."""
+        self.waiting = list(range(count))
+        """Those that nobody has, the next one first."""
+        self._copies = copies
         self._holders: dict[int, set[int]] = {}
         """Of each portion that is out, the one longest out first."""
         self._answers: dict[int, T] = {}
         self._count = count
 
     @property
+    def answered(self) -> int:
+        return len(self._answers)
+
+    @property
     def complete(self) -> bool:
-        return len(self._answers) == self._count
+        return self.answered == self._count
 
     @property
     def answers(self) -> list[T]:
@@ -39,12 +46,12 @@ class Portions(Generic[T]):
 
         After all are out, the one that is longest out is given a second time.
         """
-        if self._waiting:
-            number = self._waiting.pop(0)
+        if self.waiting:
+            number = self.waiting.pop(0)
             self._holders[number] = {worker}
             return number
         for number, holders in self._holders.items():
-            if len(holders) < COPIES and worker not in holders:
+            if len(holders) < self._copies and worker not in holders:
                 holders.add(worker)
                 return number
         return None
@@ -55,17 +62,21 @@ class Portions(Generic[T]):
             return False
         self._answers[number] = answer
         self._holders.pop(number, None)
-        if number in self._waiting:  # its worker was taken for dead
-            self._waiting.remove(number)
+        if number in self.waiting:  # its worker was taken for dead
+            self.waiting.remove(number)
         return True
 
-    def lose(self, worker: int) -> None:
-        """A worker is gone: what nobody else has is given again, before all else."""
-        for number in [n for n, holders in self._holders.items() if worker in holders]:
-            self._holders[number].discard(worker)
-            if not self._holders[number]:
-                del self._holders[number]
-                self._waiting.insert(0, number)
+    def lose(self, worker: int) -> int:
+        """A worker is gone: what nobody else has is given again, before all else. Returns how many
+        these are.
+        """
+        for holders in self._holders.values():
+            holders.discard(worker)
+        again = sorted(number for number, holders in self._holders.items() if not holders)
+        for number in again:
+            del self._holders[number]
+        self.waiting[:0] = again
+        return len(again)
 
 
 class OrderedSum(Generic[T]):

@@ -25,6 +25,7 @@ from fourmin.training.algorithms.counter import COUNTER, Done
 from fourmin.training.algorithms.method import Method, Surroundings, Waited, flat, module_of, spread
 from fourmin.training.assemble import WARMUP_STEPS, model_of, precision_of
 from fourmin.training.backends import set_backends
+from fourmin.training.comm.base import CommunicationError
 from fourmin.training.comm.build import build_reducer
 from fourmin.training.comm.process_group import WorkerPlace
 from fourmin.training.data import open_data
@@ -48,19 +49,10 @@ class Epoch(NamedTuple):
     """What `bn_statistics` are at its start, flat."""
 
 
-class Failed(NamedTuple):
-    """Why a worker ends early."""
-
-    what: str
-    why: str
-    next_step: str
-    known: bool
-    """Whether it would come out the same again."""
-
-
 def work(job: Job, rank: int, line: Connection) -> None:
     """Say None when all is ready, then take part in epochs until the line is closed, answering each
-    with the statistics at its end; or with why this ends.
+    with the statistics at its end; or with the error that ends this, a CommunicationError where it
+    may not come again.
     """
     bind_process(f"fourmin-w{rank}")
     try:
@@ -71,10 +63,10 @@ def work(job: Job, rank: int, line: Connection) -> None:
             while True:
                 line.send(worker.train(line.recv()))
     except FourminError as error:
-        line.send(Failed(error.what, error.why, error.next_step, known=True))
+        line.send(error)
     except Exception as error:
         traceback.print_exc()
-        line.send(Failed(f"{type(error).__name__}: {error}", "", "", known=False))
+        line.send(CommunicationError(f"{type(error).__name__}: {error}"))
 
 
 class Worker:
@@ -125,7 +117,8 @@ class Worker:
         # As in any run; each worker draws its own.
         torch.manual_seed((told.epoch << 48) + (self._job.seed << 16) + self._rank)
         held: list[Done] = []
-        while (more := self._more(told.epoch)) is not False:
+        asked = self._rank, told.epoch
+        while (more := self._ask(0, COUNTER, "more", *asked, self._method.holds)) is not False:
             if more is None:
                 self._method.flush(self._rate)
                 self._tell(held)
@@ -142,11 +135,6 @@ class Worker:
                 if not self._method.holds:
                     self._tell(held)
         return flat(statistics) if statistics else torch.empty(0)
-
-    def _more(self, epoch: int) -> bool | None:
-        method = self._method
-        more: bool | None = self._ask(0, COUNTER, "more", self._rank, epoch, method.holds)
-        return more
 
     def _tell(self, held: list[Done]) -> None:
         self._ask(0, COUNTER, "done", self._rank, list(held), self._method.staleness)

@@ -8,17 +8,17 @@ is a table of sizes.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from fourmin.base.errors import NOT_CONVERGED, FourminError, unknown
 from fourmin.recipe.allreduces import ALL_REDUCES, NAMES, Table, taken
-from fourmin.recipe.calls import PIPELINE_BYTES, Stage
+from fourmin.recipe.calls import PIPELINE_BYTES
 from fourmin.recipe.topology import Topology
 
 
@@ -88,17 +88,7 @@ class BySize:
         return self._built[taken(self._table, nbytes)]
 
     def all_reduce(self, tensor: Tensor) -> None:
-        self.choose(tensor.numel() * tensor.element_size()).all_reduce(tensor)
-
-
-class _Module(Protocol):
-    def build(self, topology: Topology, options: AllReduceOptions) -> AllReduce: ...
-
-
-class _Composed(Protocol):
-    def build(
-        self, name: str, stages: Sequence[Stage], rank: int, options: AllReduceOptions
-    ) -> AllReduce: ...
+        self.choose(tensor.nbytes).all_reduce(tensor)
 
 
 def build_all_reduce(
@@ -131,11 +121,11 @@ def build_with_options(name: str, topology: Topology, options: AllReduceOptions)
         return BySize(
             name, table, {each: build_with_options(each, topology, options) for each in among}
         )
-    imported = importlib.import_module(f"fourmin.training.comm.{entry.module or 'composed'}")
+    module = importlib.import_module(f"fourmin.training.comm.{entry.module or 'composed'}")
+    build: Callable[..., AllReduce] = module.build
     if entry.stages:
-        composed = cast(_Composed, imported)
-        return composed.build(name, entry.stages(topology), topology.rank, options)
-    return cast(_Module, imported).build(topology, options)
+        return build(name, entry.stages(topology), topology.rank, options)
+    return build(topology, options)
 
 
 def require_flat(tensor: Tensor) -> None:

@@ -18,8 +18,8 @@ from fourmin.recipe.calls import Call, Kind, Stage, calls, piece_sizes
 from fourmin.training.comm.base import AllReduceOptions, require_flat
 from fourmin.training.comm.rounds import Scratch
 
-Issue = Callable[[Tensor, Sequence[int], int, "dist.ProcessGroup | None", bool], "dist.Work | None"]
-"""(piece, ranks, place among them, group, whether to return before it is done)."""
+Issue = Callable[..., "dist.Work | None"]
+"""(piece, ranks, place among them, how the collective is called)."""
 
 
 def _own(tensor: Tensor, ranks: Sequence[int], place: int) -> Tensor:
@@ -33,19 +33,11 @@ _scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_t
 _gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 ISSUE: dict[Kind, Issue] = {
-    "reduce": lambda t, ranks, _, group, later: dist.reduce(
-        t, ranks[0], group=group, async_op=later
-    ),
-    "reduce_scatter": lambda t, ranks, at, group, later: _scatter(
-        _own(t, ranks, at), t, group=group, async_op=later
-    ),
-    "all_reduce": lambda t, _, __, group, later: dist.all_reduce(t, group=group, async_op=later),
-    "all_gather": lambda t, ranks, at, group, later: _gather(
-        t, _own(t, ranks, at), group=group, async_op=later
-    ),
-    "broadcast": lambda t, ranks, _, group, later: dist.broadcast(
-        t, ranks[0], group=group, async_op=later
-    ),
+    "reduce": lambda t, ranks, _, **how: dist.reduce(t, ranks[0], **how),
+    "reduce_scatter": lambda t, ranks, at, **how: _scatter(_own(t, ranks, at), t, **how),
+    "all_reduce": lambda t, _, __, **how: dist.all_reduce(t, **how),
+    "all_gather": lambda t, ranks, at, **how: _gather(t, _own(t, ranks, at), **how),
+    "broadcast": lambda t, ranks, _, **how: dist.broadcast(t, ranks[0], **how),
 }
 
 
@@ -90,9 +82,11 @@ class ComposedAllReduce:
             _wait(going_on.pop(call.piece, None))
             part = pieces[call.piece][call.start : call.start + call.count]
             issue = ISSUE[self._stages[call.stage].kind]
-            place = call.ranks.index(self._rank)
-            group = self._groups[call.stage]
-            going_on[call.piece] = issue(part, call.ranks, place, group, len(pieces) > 1)
+            place, group = call.ranks.index(self._rank), self._groups[call.stage]
+            # One piece alone is waited for by the call itself.
+            going_on[call.piece] = issue(
+                part, call.ranks, place, group=group, async_op=len(pieces) > 1
+            )
         for work in going_on.values():
             _wait(work)
         if padded is not None:

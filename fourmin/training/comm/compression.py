@@ -96,7 +96,7 @@ class Compression:
         if rest:
             whole = torch.cat([flat[place] for place in rest])
             self._all_reduce.all_reduce(whole)
-            self.bytes += whole.numel() * whole.element_size()
+            self.bytes += whole.nbytes
         if weights:
             sent = torch.cat([part for place in weights for part in self._sent(index, place)])
             for place in weights:
@@ -137,7 +137,7 @@ class Compression:
         """Places and values of each worker, in the order of ranks."""
         gathered = message
         if self._world_size > 1:
-            self.bytes += message.numel() * message.element_size()
+            self.bytes += message.nbytes
             gathered = message.new_empty(self._world_size * message.numel())
             dist.all_gather_into_tensor(gathered, message)
         counts = [sent_elements(place.stop - place.start, self.density) for place in weights]

@@ -7,7 +7,7 @@ happens to be ready would give other sums in every run, and other buckets on eve
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -136,14 +136,15 @@ class GradientReducer:
         named = [(name, p) for name, p in model_parameters if p.requires_grad]
         check_parameters(named)
         wire_dtype = None if bucket_dtype == torch.float32 else bucket_dtype
-        sizes = [parameter.numel() * parameter.element_size() for _, parameter in named]
-        self._buckets = tuple(
+        sizes = [parameter.nbytes for _, parameter in named]
+        self.buckets = tuple(
             make_bucket([named[index] for index in part], wire_dtype)
             for part in partition(sizes, threshold_bytes)
         )
+        """In the order of launch; to be read, not changed."""
         self._all_reduce = all_reduce
         self.compression = (
-            Compression(self._buckets, all_reduce, world_size, compress) if compress else None
+            Compression(self.buckets, all_reduce, world_size, compress) if compress else None
         )
         self._world_size = world_size
         self._overlap = overlap
@@ -158,24 +159,21 @@ class GradientReducer:
             StreamLane(self._reduce, device) if device.type == "cuda" else ThreadLane(self._reduce)
         )
         self._hooks = [
-            slot.parameter.register_post_accumulate_grad_hook(self._hook(bucket, slot))
-            for bucket in self._buckets
+            slot.parameter.register_post_accumulate_grad_hook(
+                lambda _, bucket=bucket, slot=slot: self.arrived(bucket, slot)
+            )
+            for bucket in self.buckets
             for slot in bucket.slots
         ]
 
     @property
-    def buckets(self) -> tuple[Bucket, ...]:
-        """The buckets, in the order of launch; to be read, not changed."""
-        return self._buckets
-
-    @property
     def flat_buffers(self) -> tuple[Tensor, ...]:
         """The FP32 buffer of each bucket, 1-D; padding between tensors is always 0."""
-        return tuple(bucket.flat for bucket in self._buckets)
+        return tuple(bucket.flat for bucket in self.buckets)
 
     @property
     def counters(self) -> ReductionCounters:
-        sizes = tuple(b.sent.numel() * b.sent.element_size() for b in self._buckets)
+        sizes = tuple(b.sent.nbytes for b in self.buckets)
         reduced = self._steps if self._world_size > 1 else 0
         return ReductionCounters(
             steps=self._steps,
@@ -193,7 +191,7 @@ class GradientReducer:
         """
         if self._launched:
             raise RuntimeError("clear() while gradients are being reduced: call finish() first")
-        for bucket in self._buckets:
+        for bucket in self.buckets:
             for slot in bucket.slots:
                 slot.parameter.grad = None
 
@@ -219,7 +217,7 @@ class GradientReducer:
         """
         if self._closed:
             raise RuntimeError("finish() after close()")
-        absent = [s.name for b in self._buckets for s in b.slots if not s.arrived]
+        absent = [s.name for b in self.buckets for s in b.slots if not s.arrived]
         if absent:
             more = f" and {len(absent) - _NAMES_SHOWN} more" if len(absent) > _NAMES_SHOWN else ""
             raise FourminError(
@@ -232,7 +230,7 @@ class GradientReducer:
         exposed = self._lane.wait()
         self._steps += 1
         self._launched = 0
-        for bucket in self._buckets:
+        for bucket in self.buckets:
             bucket.missing = len(bucket.slots)
             for slot in bucket.slots:
                 slot.arrived = False
@@ -256,12 +254,6 @@ class GradientReducer:
             hook.remove()
         self._lane.close()
 
-    def _hook(self, bucket: Bucket, slot: Slot) -> Callable[[Tensor], None]:
-        def arrived(_: Tensor) -> None:
-            self.arrived(bucket, slot)
-
-        return arrived
-
     def arrived(self, bucket: Bucket, slot: Slot) -> None:
         """Take note that the gradient of `slot` is complete; autograd's hooks call this, and so
         does a step that makes gradients without autograd.
@@ -283,13 +275,13 @@ class GradientReducer:
             self._launch_complete()
 
     def _launch_complete(self) -> None:
-        while self._launched < len(self._buckets) and not self._buckets[self._launched].missing:
+        while self._launched < len(self.buckets) and not self.buckets[self._launched].missing:
             index = self._launched
             self._launched += 1
             self._lane.submit(index)
 
     def _reduce(self, index: int) -> None:
-        bucket = self._buckets[index]
+        bucket = self.buckets[index]
         try:
             with torch.no_grad():
                 if self.compression:
@@ -303,7 +295,7 @@ class GradientReducer:
                     divide=self._divides,
                 )
         except Exception as error:
-            size = bucket.sent.numel() * bucket.sent.element_size()
+            size = bucket.sent.nbytes
             raise CommunicationError(
                 f"{self._algorithm(size).name} all-reduce of bucket {index} failed "
                 f"({bucket.slots[0].name} to {bucket.slots[-1].name}, {size} bytes)",

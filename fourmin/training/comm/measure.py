@@ -47,7 +47,7 @@ class MeasurePlan:
     """What to measure. ``sizes`` in bytes; ``iterations`` samples of each algorithm and size at
     most, fewer where those of a size would take longer than ``seconds``."""
 
-    sizes: tuple[int, ...]
+    sizes: Sequence[int]
     device: str
     group_size: int = 0
     dtype: str = "float32"
@@ -56,12 +56,6 @@ class MeasurePlan:
     algorithm: str = ""
     """The only one that is measured, also out of place; nothing is tuned then."""
     timeout_seconds: float = 300.0
-
-    @classmethod
-    def read(cls, path: Path) -> MeasurePlan:
-        fields = json.loads(path.read_text())
-        fields["sizes"] = tuple(fields["sizes"])
-        return cls(**fields)
 
 
 @dataclass(frozen=True)
@@ -308,7 +302,7 @@ def _synchronize(place: WorkerPlace) -> None:
 
 def main() -> None:
     """Measure as the plan in the first argument says; rank 0 writes the second."""
-    plan = MeasurePlan.read(Path(sys.argv[1]))
+    plan = MeasurePlan(**json.loads(Path(sys.argv[1]).read_text()))
     place = process_group.init_process_group(plan.device, plan.timeout_seconds)
     try:
         result = tune_and_measure(plan, place)

@@ -95,48 +95,37 @@ def _run_posted(algorithm: Callable[[Tensor], Rounds], parts: Sequence[Tensor]) 
     The youngest part goes first: its next message is then posted while an older one is still on
     the slow link, which never runs dry.
     """
-    under_way: list[_Part] = []
+    under_way: list[Iterator[bool]] = []
     coming = iter(enumerate(parts))
     while True:
         for tag, part in coming:
-            under_way.append(_Part(algorithm(part), tag))
+            under_way.append(_posted(algorithm(part), tag))
             break
         if not under_way:
             return
-        under_way = [part for part in reversed(under_way) if part.advance()][::-1]
+        under_way = [part for part in reversed(under_way) if next(part, False)][::-1]
 
 
-class _Part:
-    """A part of the tensor on its way, and the messages that it waits for, by round."""
-
-    def __init__(self, rounds: Rounds, tag: int) -> None:
-        self._rounds = rounds
-        self._tag = tag
-        self._works: dict[int, list[tuple[dist.Work, Message]]] = {}
-        self._round = 0
-
-    def advance(self) -> bool:
-        """Wait for this round's messages and post those of the next; False after the last."""
-        for work, message in self._works.pop(self._round - 1, ()):
+def _posted(rounds: Rounds, tag: int) -> Iterator[bool]:
+    """Posts the messages of a round, and when it is resumed waits for those due in it."""
+    works: dict[int, list[tuple[dist.Work, Message]]] = {}
+    for number, messages in enumerate(rounds):
+        # Receives first, in the order in which their messages will come.
+        for message in sorted(messages, key=lambda each: (each.outgoing, each.due)):
+            way = dist.isend if message.outgoing else dist.irecv
+            try:
+                posted = way(message.tensor, message.peer, tag=tag)
+            except RuntimeError as error:
+                raise RuntimeError(f"message with rank {message.peer}: {error}") from error
+            if posted is not None:
+                works.setdefault(number + message.due, []).append((posted, message))
+        yield True
+        for work, message in works.pop(number, ()):
             try:
                 work.wait()
             except RuntimeError as error:
                 side = "to" if message.outgoing else "from"
                 raise RuntimeError(f"message {side} rank {message.peer}: {error}") from error
-        messages = next(self._rounds, None)
-        if messages is None:
-            return False
-        # Receives first, in the order in which their messages will come.
-        for message in sorted(messages, key=lambda each: (each.outgoing, each.due)):
-            way = dist.isend if message.outgoing else dist.irecv
-            try:
-                posted = way(message.tensor, message.peer, tag=self._tag)
-            except RuntimeError as error:
-                raise RuntimeError(f"message with rank {message.peer}: {error}") from error
-            if posted is not None:
-                self._works.setdefault(self._round + message.due, []).append((posted, message))
-        self._round += 1
-        return True
 
 
 def _run_grouped(algorithm: Callable[[Tensor], Rounds], parts: Sequence[Tensor]) -> None:
