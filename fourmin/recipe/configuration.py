@@ -304,9 +304,9 @@ class Configuration(AlgorithmFields):
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types, in field order."""
         return {
-            field.name: list(value) if isinstance(value, tuple) else value
-            for field in dataclasses.fields(self)
-            for value in [getattr(self, field.name)]
+            name: list(value) if isinstance(value, tuple) else value
+            for name in FIELDS
+            for value in [getattr(self, name)]
         }
 
     def digest(self) -> str:

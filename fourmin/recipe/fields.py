@@ -121,10 +121,14 @@ later = partial(Field, later=True)
 
 
 def fields_of(declaring: type) -> dict[str, Field]:
-    """The fields of a dataclass whose annotations carry a `Field` each, in their order."""
+    """The fields of a dataclass whose annotations carry a `Field` each, in their order.
+
+    Those that a base class declares are for some recipes only, and come last.
+    """
     hints = typing.get_type_hints(declaring, include_extras=True)
     described = {}
-    for one in dataclasses.fields(declaring):
+    own = declaring.__annotations__
+    for one in sorted(dataclasses.fields(declaring), key=lambda one: one.name not in own):
         declared, field = typing.get_args(hints[one.name])
         described[one.name] = dataclasses.replace(
             field, name=one.name, type=declared, default=one.default
