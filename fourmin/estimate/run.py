@@ -15,6 +15,7 @@ from fourmin.estimate.hybrid import switching
 from fourmin.estimate.profile import Profile
 from fourmin.estimate.step import Step, estimate_step, evaluation_seconds, spread
 from fourmin.estimate.update import updates
+from fourmin.recipe.compression import density_in
 from fourmin.recipe.configuration import Configuration
 from fourmin.results.estimates import KIND
 from fourmin.results.rcp import references
@@ -57,7 +58,7 @@ class Stretch:
 class Estimate:
     """An estimate for a configuration on a profile.
 
-    `step` is the first epoch's, `curve` has the same on fewer nodes, `alternatives` seconds of it
+    `step` is the first epoch's, of compressed gradients that after their warm-up, `curve` has the same on fewer nodes, `alternatives` seconds of it
     by all-reduce; `compressed` are those with COMPRESSED of the gradients sent.
     """
 
@@ -211,7 +212,7 @@ def estimate(
     return Estimate(
         configuration=configuration,
         profile=profile,
-        step=stretches[0].step,
+        step=estimate_step(configuration, profile),
         curve=tuple(_curve(configuration, profile)),
         alternatives={
             name: estimate_step(
@@ -233,8 +234,10 @@ def _compressed(config: Configuration) -> Configuration:
 def _stretches(
     configuration: Configuration, profile: Profile, benchmark: Benchmark, until: int
 ) -> Iterator[Stretch]:
-    """The phases of the first `until` epochs."""
-    begun = [(first, own) for first, own in configuration.stretches() if first <= until]
+    """The phases of the first `until` epochs, and the epochs in which gradients grow sparser."""
+    firsts = {first for first, _ in configuration.stretches()}
+    firsts |= set(range(2, configuration.density_warmup_epochs + 2))
+    begun = [(first, _in_epoch(configuration, first)) for first in sorted(firsts) if first <= until]
     ends = [*(first for first, _ in begun[1:]), until + 1]
     evaluated = benchmark.scheduled(until, configuration.eval_offset)
     for (first, own), end in zip(begun, ends, strict=True):
@@ -254,6 +257,11 @@ def _stretches(
             evaluation_seconds=evaluation_seconds(step, benchmark.eval_samples),
             feed=feed(step, own.nodes, str(benchmark.dataset["name"]), profile),
         )
+
+
+def _in_epoch(configuration: Configuration, epoch: int) -> Configuration:
+    density = density_in(configuration, epoch)
+    return replace(configuration.at(epoch), gradient_density=density, density_warmup_epochs=0)
 
 
 def _epochs(

@@ -72,6 +72,19 @@ def test_time_to_train_is_steps_and_evaluations() -> None:
     assert whole.train_seconds == pytest.approx(expected)
 
 
+def test_epochs_in_which_gradients_grow_sparser_are_counted_each() -> None:
+    sparse = replace(made("resnet50-256", P40, nodes=2).configuration, gradient_density=1e-3)
+    benchmark = load_ruleset().benchmark("resnet50")
+    whole = estimate(replace(sparse, density_warmup_epochs=4), P40, benchmark, epochs=40)
+    assert [one.epochs for one in whole.stretches] == [1, 1, 1, 1, 36]
+    densities = [one.configuration.gradient_density for one in whole.stretches]
+    assert densities == pytest.approx([10 ** (-0.6 * e) for e in range(1, 6)])
+    seconds = [one.step.time.seconds for one in whole.stretches]
+    assert seconds == sorted(seconds, reverse=True)
+    assert whole.step.time == estimate(sparse, P40, benchmark, epochs=40).step.time
+    assert whole.step.time.seconds == seconds[-1] < seconds[0]
+
+
 def test_phases_are_counted_each_with_its_own_steps_sizes_and_evaluations() -> None:
     whole = made("resnet50-fastai", H100)
     epochs, sizes = (6, 8, 3, 12, 8), (128, 128, 224, 224, 288)
