@@ -58,8 +58,9 @@ class Stretch:
 class Estimate:
     """An estimate for a configuration on a profile.
 
-    `step` is the first epoch's, of compressed gradients that after their warm-up, `curve` has the same on fewer nodes, `alternatives` seconds of it
-    by all-reduce; `compressed` are those with COMPRESSED of the gradients sent.
+    `step` is the first epoch's, of compressed gradients that after their warm-up; `curve` has the
+    same on fewer nodes, `alternatives` seconds of it by all-reduce; `compressed` are those with
+    COMPRESSED of the gradients sent.
     """
 
     configuration: Configuration
