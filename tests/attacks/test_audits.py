@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from fourmin.base.canonical import canonical_bytes
 from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
 from fourmin.campaign import challenge as auditing
+from fourmin.campaign.proof import unpack
 from fourmin.ledger import registered
 from fourmin.ledger.challenge import segments_of
 from fourmin.report.collect import collect_all
@@ -251,3 +253,25 @@ def test_an_epoch_without_end_is_no_segment_to_draw_from(root: Path) -> None:
     told = {"file": "run-1/events.log", "key": "state", "nth": -1}
     apply(campaign(root), [told | {"set": "/metadata/epoch_num", "to": 1000}])
     assert set(segments_of(load_campaign(campaign(root)), "0" * 64)) == {"2", "3", "4", "5"}
+
+
+def _header(name: str, kind: bytes, data: bytes) -> bytes:
+    told = tarfile.TarInfo(name)
+    told.type, told.size = kind, len(data)
+    return told.tobuf(tarfile.USTAR_FORMAT) + data.ljust(-(-len(data) // 512) * 512, b"\0")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        _header("p", tarfile.XHDTYPE, b"21 GNU.sparse.size=x\n"),
+        _header("name", tarfile.GNUTYPE_LONGNAME, b"name\0") * 3000,
+    ],
+)  # fmt: skip
+def test_a_proof_whose_headers_make_no_sense_is_none(
+    headers: bytes, root: Path, tmp_path: Path
+) -> None:
+    view, proof = load_campaign(campaign(root)), tmp_path / "proof.tar"
+    proof.write_bytes(headers + _header("run-1/epoch-1.state", tarfile.REGTYPE, b"state"))
+    with pytest.raises(FourminError, match="is no proof"):
+        unpack(proof, {"segments": segments_of(view, "0" * 64)}, view, tmp_path)
