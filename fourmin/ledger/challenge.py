@@ -42,8 +42,8 @@ def audit_name(auditor: str, digest: str, *, statement: bool) -> str:
 def states_of(timeline: Timeline | None) -> dict[int, Mapping[str, Any]]:
     """What a run's log says of its states, by epoch; empty where it was not deterministic."""
     records = () if timeline is None else timeline.all(keys.STATE)
-    told = {record.metadata.get(keys.EPOCH_NUM): mapping(record.value) for record in records}
-    return {epoch: value for epoch, value in told.items() if isinstance(epoch, int)}
+    told = ((record.metadata.get(keys.EPOCH_NUM), mapping(record.value)) for record in records)
+    return {epoch: value for epoch, value in told if isinstance(epoch, int)}
 
 
 def runs_to_replay(campaign: CampaignView) -> dict[int, RunView]:

@@ -248,11 +248,13 @@ def test_nobody_audits_himself(root: Path) -> None:
         challenged(root, "Self")
 
 
-def test_an_epoch_without_end_is_no_segment_to_draw_from(root: Path) -> None:
-    """A log may say any number, and a file beside it asks for the segments up to there."""
+@pytest.mark.parametrize("epoch", [1000, [12]])
+def test_an_epoch_without_end_is_no_segment_to_draw_from(root: Path, epoch: object) -> None:
+    """A log may say anything, and a file beside it asks for the segments up to there."""
     told = {"file": "run-1/events.log", "key": "state", "nth": -1}
-    apply(campaign(root), [told | {"set": "/metadata/epoch_num", "to": 1000}])
-    assert set(segments_of(load_campaign(campaign(root)), "0" * 64)) == {"2", "3", "4", "5"}
+    apply(campaign(root), [told | {"set": "/metadata/epoch_num", "to": epoch}])
+    asked = segments_of(load_campaign(campaign(root)), "0" * 64)
+    assert max(map(max, asked.values())) <= 12
 
 
 def _header(name: str, kind: bytes, data: bytes) -> bytes:
