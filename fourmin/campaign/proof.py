@@ -22,6 +22,8 @@ from fourmin.ledger.view import CampaignView
 
 _PIECE = 1 << 20
 _MOST_HEADER = 1 << 20
+_NO_TAR = (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)
+"""What `tarfile` raises for somebody's file: the last three are of headers that extend others."""
 
 
 def wanted_states(asked: Mapping[str, Any], view: CampaignView) -> dict[str, str]:
@@ -112,7 +114,7 @@ def unpack(proof: Path, asked: Mapping[str, Any], view: CampaignView, folder: Pa
                         sha.update(data)
                         file.write(data)
                 _require(member.name, sha.hexdigest(), left.pop(member.name))
-    except (tarfile.TarError, EOFError) as error:
+    except _NO_TAR as error:
         raise FourminError(f"{proof} is no proof", str(error)) from None
     if left:
         raise FourminError(f"{proof} lacks {len(left)} states", list_names([*left][:5]))

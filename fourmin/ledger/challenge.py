@@ -42,14 +42,15 @@ def audit_name(auditor: str, digest: str, *, statement: bool) -> str:
 def states_of(timeline: Timeline | None) -> dict[int, Mapping[str, Any]]:
     """What a run's log says of its states, by epoch; empty where it was not deterministic."""
     records = () if timeline is None else timeline.all(keys.STATE)
-    told = {record.metadata.get(keys.EPOCH_NUM): mapping(record.value) for record in records}
-    return {epoch: value for epoch, value in told.items() if isinstance(epoch, int)}
+    told = ((record.metadata.get(keys.EPOCH_NUM), mapping(record.value)) for record in records)
+    return {epoch: value for epoch, value in told if isinstance(epoch, int)}
 
 
 def runs_to_replay(campaign: CampaignView) -> dict[int, RunView]:
-    """The runs that came to their end and told their states."""
+    """The runs that came to their end and told their states, one for each epoch up to the last."""
     whole = (run for run in campaign.runs if run.number is not None and run.whole)
-    return {run.number or 0: run for run in whole if max(states_of(run.timeline), default=0)}
+    told = ((run, states_of(run.timeline)) for run in whole)
+    return {run.number or 0: run for run, of in told if max(of, default=0) == len(of) - 1 > 0}
 
 
 def segments_of(campaign: CampaignView, nonce: str) -> Segments:

@@ -60,7 +60,7 @@ class Configuration(AlgorithmFields):
             choices=("poly", "step", "constant", "points"),
         ),
     ] = "poly"
-    decay_poly_power: Annotated[float, Field("Power of the polynomial decay.")] = 2.0
+    decay_poly_power: Annotated[float, Field("Power of the polynomial decay.", minimum=0)] = 2.0
     decay_epochs: Annotated[
         float, Field("Where the polynomial decay ends, warmup included.", unit="epochs", above=0)
     ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-import sys
 import types
 import typing
 from dataclasses import KW_ONLY, dataclass
@@ -91,7 +90,7 @@ class Field:
         result: Any = _as_type(declared, value)
         if result is None:
             wanted = getattr(declared, "__name__", str(declared))
-            far = declared is int and type(value) is int
+            far = type(value) is declared
             raise FourminError(
                 f"{self.name}={value!r} is {'out of range' if far else f'not of type {wanted}'}"
             )
@@ -139,11 +138,12 @@ def fields_of(declaring: type) -> dict[str, Field]:
 def _as_type(declared: Any, value: Any) -> Any:
     """`value` as `declared`, or None where that would lose something."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    number = number and abs(value) <= sys.float_info.max  # neither NaN, nor infinite, nor endless
+    # Neither NaN, nor infinite, nor so large that what is counted from it has no number.
+    number = number and abs(value) <= MAX_INTEGER
     if declared is float:
         return float(value) if number else None
     if declared is int:
-        exact = number and abs(value) <= MAX_INTEGER and value == int(value)
+        exact = number and value == int(value)
         return int(value) if exact else None
     if declared is bool or declared is str:
         return value if isinstance(value, declared) else None

@@ -7,7 +7,9 @@ values, until another phase changes them. `Configuration.at` has what holds in a
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import lru_cache
 from itertools import pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from fourmin.base.canonical import loads_strict
@@ -30,16 +32,20 @@ def in_epoch(config: Configuration, epoch: int) -> Configuration:
     """What holds in an epoch, counted from 1. Raises FourminError for what are no phases."""
     if not config.phases and not config.largest_batch:
         return config
-    changes: dict[str, Any] = {"phases": (), "largest_batch": 0}
-    for after, fields in phases_of(config):
-        changes |= fields if after < epoch else {}
-    return config.with_overrides(changes)
+    known = config.stretches()
+    return known[max(0, bisect_right(known, epoch, key=itemgetter(0)) - 1)][1]
 
 
-def stretches(config: Configuration) -> list[tuple[int, Configuration]]:
+@lru_cache(maxsize=32)
+def stretches(config: Configuration) -> tuple[tuple[int, Configuration], ...]:
     """The first epoch of each phase, and what holds from there on."""
-    firsts = {1, *(after + 1 for after, _ in phases_of(config))}
-    return [(first, in_epoch(config, first)) for first in sorted(firsts)]
+    if not config.phases and not config.largest_batch:
+        return ((1, config),)
+    own = config.with_overrides({"phases": (), "largest_batch": 0})
+    found = {1: own}
+    for after, fields in phases_of(config):
+        found[after + 1] = own = own.with_overrides(fields)
+    return tuple(found.items())
 
 
 def phases_of(config: Configuration) -> list[Phase]:

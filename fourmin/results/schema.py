@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -45,20 +46,44 @@ def schema_errors(ruleset: str, name: str, value: Any, part: str = "") -> list[S
 @cache
 def _validator(ruleset: str, name: str, part: str) -> Validator:
     # Imported here because it takes longer than everything else that `--help` needs.
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
+
+    def unique(_: Any, wanted: bool, items: Any, __: Any) -> Iterator[ValidationError]:
+        # In linear time: jsonschema's own compares each object with all others.
+        told = items if wanted and isinstance(items, list) else []
+        if len({json.dumps(item, sort_keys=True) for item in told}) < len(told):
+            yield ValidationError(f"{_short(items)} has non-unique elements")
 
     checker = Draft202012Validator.TYPE_CHECKER.redefine(
         "integer", lambda _, value: type(value) is int
     )
+    known = Draft202012Validator.VALIDATORS
+    keywords = {
+        "uniqueItems": _unless_too_many(unique, "maxItems"),
+        "items": _unless_too_many(known["items"], "maxItems"),
+        "additionalProperties": _unless_too_many(known["additionalProperties"], "maxProperties"),
+    }
     strict: Any = extend(  # type: ignore[no-untyped-call]
-        Draft202012Validator, type_checker=checker
+        Draft202012Validator, keywords, type_checker=checker
     )
     schema = load_ruleset(ruleset).schema(name)
     if part:
         schema = {"$ref": f"#/$defs/{part}", "$defs": schema["$defs"]}
     validator: Validator = strict(schema)
     return validator
+
+
+def _unless_too_many(look: Callable[..., Any], limit: str) -> Callable[..., Iterator[Any]]:
+    """A keyword that looks into no value with more in it than `limit` of its schema allows: that
+    alone is said of it.
+    """
+
+    def keyword(validator: Any, wanted: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if not (isinstance(value, (list, dict)) and len(value) > schema.get(limit, len(value))):
+            yield from look(validator, wanted, value, schema) or ()
+
+    return keyword
 
 
 def _pointer(path: Iterable[str | int]) -> str:

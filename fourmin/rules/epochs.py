@@ -9,18 +9,21 @@ from fourmin.recipe.configuration import Configuration
 
 def steps_through(config: Configuration, train_samples: int, epochs: int) -> int:
     """Steps of the first `epochs` epochs."""
-    firsts = [first for first, _ in config.stretches() if first <= epochs]
-    lengths = (end - begin for begin, end in pairwise([*firsts, epochs + 1]))
+    begun = [one for one in config.stretches() if one[0] <= epochs]
     return sum(
-        count * config.at(first).steps_per_epoch(train_samples)
-        for first, count in zip(firsts, lengths, strict=True)
+        (end - first) * own.steps_per_epoch(train_samples)
+        for (first, own), (end, _) in pairwise([*begun, (epochs + 1, config)])
     )
 
 
 def epochs_before(config: Configuration, train_samples: int, step: int) -> float:
     """The epochs, and the part of one, that are over when `step`, from 0, begins."""
-    for first, own in reversed(config.stretches()):
-        before = steps_through(config, train_samples, first - 1)
-        if before <= step:
-            return first - 1 + (step - before) / own.steps_per_epoch(train_samples)
-    raise ValueError(f"step {step} is negative")
+    before = 0
+    *_, (first, own) = stretches = config.stretches()
+    for (begin, holds), (end, _) in pairwise(stretches):
+        through = before + (end - begin) * holds.steps_per_epoch(train_samples)
+        if step < through:
+            first, own = begin, holds
+            break
+        before = through
+    return first - 1 + (step - before) / own.steps_per_epoch(train_samples)

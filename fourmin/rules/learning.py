@@ -62,8 +62,12 @@ def tracked_statistics(
     for record in timeline.all(keys.WEIGHTS_DIGEST):
         if not (isinstance(record.value, str) and _SHA256.match(record.value)):
             yield Problem(f"weights_digest is {short(record.value)}", record.line)
-    if configuration.global_batch_size <= 0:
+    batches = [own.global_batch_size for _, own in configuration.stretches()]
+    if min(batches) <= 0:
         return  # epoch-samples tells
+    if max(batches) > train_samples:
+        yield Problem(f"no epoch of {train_samples} images has a batch of {max(batches)}")
+        return
     for record in timeline.all(keys.TRACKED_STATS):
         value = mapping(record.value)
         told = {name: number(value.get(name)) for name in STATISTICS}
@@ -83,7 +87,7 @@ def _exchanged(run: RunView, timeline: Timeline, config: Configuration) -> Itera
     if record is None or last is None:
         return  # event-counts tells where one is missing
     value, done = mapping(record.value), mapping(last.value)
-    sizes = [number(size) or 0 for size in value.get("bucket_bytes") or ()]
+    sizes = [number(size) or 0 for size in listed(value.get("bucket_bytes"))]
     steps = sum(number(done.get(name)) or 0 for name in ("optimizer_steps", "skipped_steps"))
     expected = {"buckets": len(sizes), "bytes": steps * sum(sizes) if config.workers > 1 else 0}
     if is_asynchronous(config):
@@ -116,7 +120,11 @@ def _contradictions(
         yield f"{performed} steps performed and {skipped} skipped, of {so_far}"
     if config.precision != "fp16" and (skipped or not same(value["loss_scale"], 1.0)):
         yield f"{skipped} steps skipped, loss scale {short(value['loss_scale'])}, without FP16"
-    expected = _learning_rate(config, train_samples, max(0, performed - 1))
+    try:
+        expected = _learning_rate(config, train_samples, max(0, performed - 1))
+    except ArithmeticError as error:  # such as 0 to a power below 0
+        yield f"no learning rate in step {performed} by the configuration: {error}"
+        return
     told = number(value["learning_rate"])
     if told is None or not math.isclose(told, expected, rel_tol=1e-9, abs_tol=1e-15):
         yield f"learning rate {told!r} in step {performed}, by the configuration {expected!r}"

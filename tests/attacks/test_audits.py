@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,15 @@ from attack import errors, validate
 from campaign_factory import make_campaign, system_description
 from git_history import History
 from signing import line_of, make_key, signature
+from tamper import apply
 
 from fourmin.base.canonical import canonical_bytes
 from fourmin.base.errors import FourminError
 from fourmin.base.files import json_bytes
 from fourmin.campaign import challenge as auditing
+from fourmin.campaign.proof import unpack
 from fourmin.ledger import registered
+from fourmin.ledger.challenge import segments_of
 from fourmin.report.collect import collect_all
 from fourmin.rules.engine import load_campaign
 
@@ -198,12 +202,19 @@ def by_a_beacon_that_is_none(root: Path) -> None:
     sign_anew(challenged(root), "aud", source="beacon")
 
 
+def at_a_time_that_nobody_can_sign(root: Path) -> None:
+    """It has no canonical JSON."""
+    path = challenged(root)
+    content = {**json.loads(path.read_bytes()), "created_ms": 10**18}
+    path.write_bytes(json_bytes(content))
+
+
 @pytest.mark.parametrize(
     "forge",
     [
         self_written, forged, unsigned, copied_from_another_auditor, copied_from_another_campaign,
         edited, edited_by_nobody_known, of_a_challenge_of_its_own, with_fewer_segments,
-        by_a_beacon_that_is_none,
+        by_a_beacon_that_is_none, at_a_time_that_nobody_can_sign,
     ],
     ids=lambda forge: forge.__name__,
 )  # fmt: skip
@@ -235,3 +246,34 @@ def test_a_challenge_by_the_beacon(root: Path) -> None:
 def test_nobody_audits_himself(root: Path) -> None:
     with pytest.raises(FourminError, match="no auditor of this campaign"):
         challenged(root, "Self")
+
+
+@pytest.mark.parametrize("epoch", [1000, [12]])
+def test_an_epoch_without_end_is_no_segment_to_draw_from(root: Path, epoch: object) -> None:
+    """A log may say anything, and a file beside it asks for the segments up to there."""
+    told = {"file": "run-1/events.log", "key": "state", "nth": -1}
+    apply(campaign(root), [told | {"set": "/metadata/epoch_num", "to": epoch}])
+    asked = segments_of(load_campaign(campaign(root)), "0" * 64)
+    assert max(map(max, asked.values())) <= 12
+
+
+def _header(name: str, kind: bytes, data: bytes) -> bytes:
+    told = tarfile.TarInfo(name)
+    told.type, told.size = kind, len(data)
+    return told.tobuf(tarfile.USTAR_FORMAT) + data.ljust(-(-len(data) // 512) * 512, b"\0")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        _header("p", tarfile.XHDTYPE, b"21 GNU.sparse.size=x\n"),
+        _header("name", tarfile.GNUTYPE_LONGNAME, b"name\0") * 3000,
+    ],
+)  # fmt: skip
+def test_a_proof_whose_headers_make_no_sense_is_none(
+    headers: bytes, root: Path, tmp_path: Path
+) -> None:
+    view, proof = load_campaign(campaign(root)), tmp_path / "proof.tar"
+    proof.write_bytes(headers + _header("run-1/epoch-1.state", tarfile.REGTYPE, b"state"))
+    with pytest.raises(FourminError, match="is no proof"):
+        unpack(proof, {"segments": segments_of(view, "0" * 64)}, view, tmp_path)

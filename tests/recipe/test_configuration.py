@@ -67,6 +67,7 @@ def test_a_batch_that_workers_cannot_share_names_counts_that_fit(digits: Configu
             {"nodes": 2**53 - 1, "procs_per_node": 1, "global_batch_size": 2**53 - 1, "bn_span": 2},
             "bn_span=2 does not fit",
         ),
+        ({"decay_poly_power": -1.0}, "must be at least 0"),
     ],
 )
 def test_numbers_without_end_are_refused_at_once(
@@ -75,6 +76,14 @@ def test_numbers_without_end_are_refused_at_once(
     """As they may stand in somebody else's campaign.json, which is validated."""
     with pytest.raises(FourminError, match=message):
         dataclasses.replace(digits, **changes).check()
+
+
+@pytest.mark.parametrize("name", ["decay_epochs", "warmup_epochs", "base_learning_rate"])
+def test_a_number_from_which_nothing_can_be_counted_is_out_of_range(
+    digits: Configuration, name: str
+) -> None:
+    with pytest.raises(FourminError, match=f"{name}=1e.308 is out of range"):
+        Configuration.from_json(digits.to_json() | {name: 1e308})
 
 
 @given(batch=st.integers(1, 4096), workers=st.integers(1, 64), accumulation=st.integers(1, 8))

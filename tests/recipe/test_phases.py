@@ -228,6 +228,15 @@ def test_rules_count_for_themselves_and_come_to_the_same() -> None:
         assert round((done % 1) * schedule.steps_of(epoch)) == step - schedule.steps_before(epoch)
 
 
+@pytest.mark.timeout(60)
+def test_as_many_phases_as_a_campaign_may_have_are_counted_at_once() -> None:
+    """For each epoch of a log; by parsing all of them for each of them it took hours."""
+    one = config(phases=tuple(f"{after}:image_size=16" for after in range(1, 101)))
+    for step in range(2000):
+        assert epochs_before(one, SAMPLES, step) == pytest.approx(step / (SAMPLES // 64))
+    assert steps_through(one, SAMPLES, 200) == 200 * (SAMPLES // 64)
+
+
 def test_workers_on_a_cpu_share_every_batch() -> None:
     one = replace(
         load_preset("digits"), procs_per_node=8, phases=("2:global_batch_size=36",), device="cpu"

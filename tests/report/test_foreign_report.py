@@ -9,6 +9,7 @@ import pytest
 from foreign_factory import make_entry, make_package
 
 from fourmin.report import FORMATS, load_renderer
+from fourmin.report.charts.rows import accuracy_rows
 from fourmin.report.collect import collect
 
 
@@ -88,3 +89,12 @@ def test_hostile_names_stay_text_in_every_format(name: str, tmp_path: Path) -> N
     text = load_renderer(name)(collect([tmp_path]))
     assert "\x1b" not in text
     assert "EVIL" in text
+
+
+def test_hours_that_no_clock_gives_are_none(tmp_path: Path) -> None:
+    """In milliseconds they were infinite, of which there is no JSON and no axis."""
+    table = "epoch\thours\ttop1Accuracy\ttop5Accuracy\n1\t0.1\t70\t90\n2\t1e308\t75\t94\n"
+    make_entry(tmp_path, table=table)
+    found = collect([tmp_path])
+    assert json.loads(load_renderer("json")(found))["results"][0]["minutes"] is None
+    assert accuracy_rows(found.every[0], "minutes")[-1]["time"] == pytest.approx(6)

@@ -90,6 +90,35 @@ def test_errors_are_told_with_a_pointer_and_at_most_so_many() -> None:
     assert any(text.startswith("/runs/0: ") or text.startswith("/runs/0") for text in told)
 
 
+@pytest.mark.timeout(60)
+def test_a_long_list_is_read_in_linear_time() -> None:
+    """10,000 objects compared with each other, as jsonschema does it, take minutes."""
+    named: Any = [{"campaign": f"{i:064x}", "head": "0" * 64} for i in range(10_000)]
+
+    def told(value: Any) -> list[str]:
+        errors = schema_errors("1.0", "campaign", value, "campaigns")
+        return [error.message for error in errors]
+
+    assert told(named) == []
+    assert told([*named[:-1], dict(reversed(named[0].items()))])[0].endswith("non-unique elements")
+    assert told(7) == ["7 is not of type 'array'"]
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "value"),
+    [
+        ("ledger", "seeds-assigned", {"beacon": "0" * 40, "registration": "self",
+                                      "seeds": ["x"] * 1001}),
+        ("system", "", {"other_software_stack": {str(i): None for i in range(101)}}),
+    ],
+)  # fmt: skip
+def test_what_is_too_long_is_not_looked_into(name: str, part: str, value: Any) -> None:
+    """Millions of values that nobody may write would take the checks minutes."""
+    told = [str(error) for error in schema_errors("1.0", name, value, part)]
+    assert not any("/seeds/0" in text for text in told)
+    assert len([text for text in told if text.startswith(("/seeds", "/other"))]) == 1
+
+
 @pytest.mark.parametrize("digest", ["0" * 64 + "\n", "0" * 63, "G" * 64, 5, None, "0" * 65])
 def test_a_digest_is_64_hexadecimal_digits(digest: Any) -> None:
     record = {"data": {"campaign_sha256": digest}, "hash": "0" * 64, "index": 0,

@@ -15,7 +15,7 @@ from pathlib import Path
 from fourmin.base.canonical import JSON
 from fourmin.log import keys
 from fourmin.log.reader import EventLog, LogProblem, without_records
-from fourmin.log.records import MLLOG, Record
+from fourmin.log.records import LATEST_MS, MLLOG, Record
 from fourmin.results.importers.files import head, read_somebodys
 from fourmin.results.importers.model import (
     DAWNBENCH,
@@ -88,11 +88,11 @@ def read_table(data: bytes) -> EventLog:
             continue
         cells = line.split("\t")
         epoch, hours, top1, top5 = (_number(cells, places[name]) for name in COLUMNS)
-        if hours is None or top5 is None:
+        time_ms = None if hours is None else hours * _MS_AN_HOUR
+        if time_ms is None or abs(time_ms) > LATEST_MS or top5 is None:
             what = "a row without time or accuracy"
             problems.append(LogProblem("malformed-record", number, what))
             continue
-        time_ms = hours * _MS_AN_HOUR
         metadata: dict[str, JSON] = {keys.EPOCH_NUM: epoch, "top1": top1}
         accuracy = top5 / 100
         records.append(_record(number, keys.EVAL_ACCURACY, accuracy, time_ms, metadata))
