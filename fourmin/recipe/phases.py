@@ -22,6 +22,9 @@ VARIED = (
 )  # fmt: skip
 """Fields of the configuration that a phase may change."""
 
+MOST_EPOCHS = 1_000_000
+"""The schedule of more is not worked out; phases begin after fewer."""
+
 Phase = tuple[int, dict[str, Any]]
 """Epochs that are over when it begins, and the fields that change."""
 
@@ -38,8 +41,14 @@ def in_epoch(config: Configuration, epoch: int) -> Configuration:
 
 def stretches(config: Configuration) -> list[tuple[int, Configuration]]:
     """The first epoch of each phase, and what holds from there on."""
-    firsts = {1, *(after + 1 for after, _ in phases_of(config))}
-    return [(first, in_epoch(config, first)) for first in sorted(firsts)]
+    if not config.phases and not config.largest_batch:
+        return [(1, config)]
+    changes: dict[str, Any] = {"phases": (), "largest_batch": 0}
+    found = {1: config.with_overrides(changes)}
+    for after, fields in phases_of(config):
+        changes |= fields
+        found[after + 1] = config.with_overrides(changes)
+    return [*found.items()]
 
 
 def phases_of(config: Configuration) -> list[Phase]:

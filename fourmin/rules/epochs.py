@@ -9,11 +9,11 @@ from fourmin.recipe.configuration import Configuration
 
 def steps_through(config: Configuration, train_samples: int, epochs: int) -> int:
     """Steps of the first `epochs` epochs."""
-    firsts = [first for first, _ in config.stretches() if first <= epochs]
-    lengths = (end - begin for begin, end in pairwise([*firsts, epochs + 1]))
+    begun = [(first, own) for first, own in config.stretches() if first <= epochs]
+    lengths = (end - begin for begin, end in pairwise([*(f for f, _ in begun), epochs + 1]))
     return sum(
-        count * config.at(first).steps_per_epoch(train_samples)
-        for first, count in zip(firsts, lengths, strict=True)
+        count * own.steps_per_epoch(train_samples)
+        for (_, own), count in zip(begun, lengths, strict=True)
     )
 
 

@@ -28,6 +28,12 @@ def ask(*arguments: object) -> Result:
         ("run --dry-run --precision fp17", "precision='fp17' is not known", "near: fp16"),
         ("run --dry-run --fusion-threshold 4MB", "size '4MB' makes no sense", ""),
         ("run --dry-run --set decoded_cache=1KiB", "decoded_cache=0.0009765625 is not", ""),
+        (
+            "run --dry-run --set gradient_accumulation_steps=0",
+            "gradient_accumulation_steps must",
+            "",
+        ),
+        (f"estimate --preset digits --set max_epochs={2**53 - 1}", "max_epochs must be at", ""),
         ("run --dry-run --practice --runs 0", "--runs 0: a campaign has at least one run", ""),
         ("run --dry-run --data-dir nowhere", "no folder nowhere", ""),
         ("run --dry-run --preset tiny-imagenet --practice", "benchmark tiny-imagenet needs", "no"),
@@ -62,6 +68,13 @@ def test_a_mistake_is_named_with_what_is_near(
         ("run --launcher slrum", "'--launcher': 'slrum' is not known; near: slurm; known: auto,"),
         ("bench step --device gpu", "'--device': 'gpu' is not known"),
         ("run --dry-run --format tml", "'--format': 'tml' is not known; near: toml"),
+        ("estimate --images-per-second inf", "'--images-per-second': "),
+        ("estimate --images-per-second nan", "'--images-per-second': "),
+        (f"estimate --epochs {10**30}", "'--epochs': "),
+        ("bench data --seconds inf", "'--seconds': inf is no finite number"),
+        ("bench allreduce --seconds nan", "'--seconds': nan is no finite number"),
+        ("bench ab --margin nan", "'--margin': "),
+        ("bench ab --minutes inf", "'--minutes': inf is no finite number"),
     ],
 )
 def test_a_value_that_is_none_is_named_with_its_option(arguments: str, told: str) -> None:
