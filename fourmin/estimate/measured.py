@@ -10,6 +10,7 @@ from typing import Any
 
 from fourmin.base.canonical import loads_strict
 from fourmin.base.errors import FourminError
+from fourmin.base.files import read_given
 from fourmin.base.mishaps import told
 from fourmin.estimate.compute import RECOMPUTE
 from fourmin.estimate.profile import Compute, Profile
@@ -94,7 +95,7 @@ def _report(path: Path, schema: str, command: str) -> Iterator[Any]:
     """A microbenchmark's JSON. Raises FourminError for another file, and for what is not in it."""
     try:
         with told(f"cannot read {path}"):
-            report: Any = loads_strict(path.read_bytes())
+            report: Any = loads_strict(read_given(path))
         if report["schema"] != schema:
             raise ValueError(f"its schema is {report['schema']!r}")
         yield report

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,32 @@ def test_a_value_that_is_none_is_named_with_its_option(arguments: str, told: str
     result = CliRunner().invoke(app, arguments.split(), env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert told in result.output
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("what", ["fifo", "deep", "/dev/zero"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "run --dry-run --config",
+        "run --dry-run --tuning",
+        "run --dry-run --site",
+        "estimate --preset resnet50-256 --system-profile",
+        "estimate --preset resnet50-256 --step-report",
+        "estimate --preset resnet50-256 --data-report",
+        "report --price",
+    ],
+)
+def test_a_file_without_end_is_refused(arguments: str, what: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "deep").write_text("a = " + 100_000 * "[")
+    if what == "fifo" and arguments.endswith(("--config", "--site")):
+        assert ask(*arguments.split(), tmp_path / what).exit_code == 0  # TOML may be empty
+        return
+    with pytest.raises(FourminError) as refused:
+        ask(*arguments.split(), tmp_path / what)
+    assert what in refused.value.what
+    assert refused.value.exit_code == 2
 
 
 @pytest.mark.parametrize("size", ["65536", "64KiB", "64 kib"])
