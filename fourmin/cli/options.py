@@ -58,6 +58,14 @@ def finite(value: float | None) -> float | None:
     return value
 
 
+def _key(path: Path | None) -> Path | None:
+    """Refuse what is no key before anything is written: ssh-keygen would wait for a FIFO."""
+    if path is not None and not path.is_file():
+        step = "name a private key, or the .pub of one in the agent"
+        raise FourminError(f"no signing key {path}", "there is no such file", step)
+    return path
+
+
 def _beginning(known: Iterable[str]) -> Callable[[str], list[str]]:
     """What a shell is offered for an option with named values."""
 
@@ -119,6 +127,7 @@ SigningKey = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
+        callback=_key,
         help="Sign with this SSH key: a private one, or the .pub of one in the agent.",
     ),
 ]

@@ -39,6 +39,7 @@ def ask(*arguments: object) -> Result:
         ("run --dry-run --data-dir nowhere", "no folder nowhere", ""),
         ("run --dry-run --preset tiny-imagenet --practice", "benchmark tiny-imagenet needs", "no"),
         ("run --dry-run --nodes 4 --launcher local", "4 nodes need a launcher", "launcher local"),
+        ("abandon nothing --signing-key /dev/zero", "no signing key /dev/zero", "there is no"),
         ("run --format toml", "--format is for --dry-run", ""),
         ("estimate", "which preset?", ""),
         (
