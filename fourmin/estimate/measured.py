@@ -47,11 +47,11 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
             Compute(
                 configuration.model,
                 configuration.precision,
-                int(row["batch_size"]),
-                float(row["images_per_second"]),
+                int(_measured(row["batch_size"], 1)),
+                _measured(row["images_per_second"]),
                 f"measured: {path.name}, {report['hardware']}",
                 step=RECOMPUTE if configuration.recompute else "",
-                image_size=int(report["image_size"]),
+                image_size=int(_measured(report["image_size"], 1)),
             )
             for row in report["results"]
             if row["peer"] == peer and row["images_per_second"]
@@ -77,9 +77,9 @@ def with_data_report(profile: Profile, configuration: Configuration, path: Path)
     with _report(path, DATA_SCHEMA, "data") as report:
         rows = {(row["stage"], row["loader"]): row for row in report["results"]}
         read, pipeline = rows["read", None], rows["pipeline", configuration.loader]
-        bandwidth = 1e6 * float(read["megabytes_per_second"])
-        image_bytes = bandwidth / float(read["images_per_second"])
-        rate = float(pipeline["images_per_second"])
+        bandwidth = 1e6 * _measured(read["megabytes_per_second"])
+        image_bytes = bandwidth / _measured(read["images_per_second"])
+        rate = _measured(pipeline["images_per_second"])
         source = f"measured: {path.name}, {report['hardware']}"
     return replace(
         profile,
@@ -88,6 +88,13 @@ def with_data_report(profile: Profile, configuration: Configuration, path: Path)
         image_bytes=image_bytes,
         sources=tuple({**dict(profile.sources), "reading": source, "decoding": source}.items()),
     )
+
+
+def _measured(value: Any, least: float = 1e-3) -> float:
+    """A rate or a size that can have been measured. Raises TypeError or ValueError for another."""
+    if not least <= float(value) <= 1e15:
+        raise ValueError(f"{value} was never measured")
+    return float(value)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -83,6 +84,18 @@ def test_a_value_that_is_none_is_named_with_its_option(arguments: str, told: str
     result = CliRunner().invoke(app, arguments.split(), env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert told in result.output
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"images_per_second": 5e-324}])
+def test_a_report_of_what_cannot_be_measured_is_none(
+    wrong: dict[str, float], tmp_path: Path
+) -> None:
+    row = {"peer": "fast", "batch_size": 256, "images_per_second": 1e3, **wrong}
+    report = {"schema": "fourmin-bench-step-1", "model": "resnet50", "precision": "fp16",
+              "hardware": "a GPU", "image_size": 224, "results": [row]}  # fmt: skip
+    (tmp_path / "step.json").write_text(json.dumps(report))
+    with pytest.raises(FourminError, match="was never measured"):
+        ask("estimate", "--preset", "resnet50-256", "--step-report", tmp_path / "step.json")
 
 
 @pytest.mark.timeout(20)
