@@ -22,6 +22,7 @@ from fourmin.base.errors import FourminError, list_names
 from fourmin.base.files import read_given, user_folder
 from fourmin.base.mishaps import told
 from fourmin.base.toml import tomllib
+from fourmin.base.values import listed
 from fourmin.recipe.configuration import FIELDS
 from fourmin.recipe.settings import as_text, from_text, nearest
 
@@ -53,7 +54,7 @@ def read_options(path: Path, keys: Mapping[str, type]) -> dict[str, Any]:
     for name, value in document.items():
         _require_known(name, keys, path, text)
         kind = keys[name]
-        texts = all(isinstance(one, str) for one in value) if kind is list else True
+        texts = kind is not list or all(isinstance(one, str) for one in listed(value))
         if type(value) is not kind or not texts:
             place = _place(path, text, name)
             raise FourminError(f"{place}: {name} = {value!r} is not {_WANTED[kind]}")

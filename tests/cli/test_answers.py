@@ -86,6 +86,12 @@ def test_a_value_that_is_none_is_named_with_its_option(arguments: str, told: str
     assert told in result.output
 
 
+def test_a_number_for_a_list_of_texts_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("timeouts = 0.5")
+    with pytest.raises(FourminError, match="is not a list of texts"):
+        ask("run", "--dry-run", "--config", tmp_path / "run.toml")
+
+
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"images_per_second": 5e-324}])
 def test_a_report_of_what_cannot_be_measured_is_none(
     wrong: dict[str, float], tmp_path: Path
