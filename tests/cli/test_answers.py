@@ -11,6 +11,7 @@ from campaign_factory import make_campaign
 from typer.testing import CliRunner, Result
 
 from fourmin.base.errors import FourminError
+from fourmin.base.mishaps import explained
 from fourmin.cli.main import app
 from fourmin.recipe.tuning import fastest_table, shown_faster
 
@@ -84,6 +85,13 @@ def test_a_value_that_is_none_is_named_with_its_option(arguments: str, told: str
     result = CliRunner().invoke(app, arguments.split(), env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert told in result.output
+
+
+def test_a_link_to_itself_is_told_as_that(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises((RuntimeError, OSError)) as raised:
+        CliRunner().invoke(app, ["report", str(tmp_path / "loop")], catch_exceptions=False)
+    assert explained(raised.value).exit_code == 2
 
 
 def test_a_number_for_a_list_of_texts_is_refused(tmp_path: Path) -> None:
