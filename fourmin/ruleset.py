@@ -49,9 +49,10 @@ class Benchmark:
         """Whether the fixed schedule evaluates after `epoch` (counted from 1)."""
         return epoch >= 1 and epoch % self.eval_every == offset % self.eval_every
 
-    def scheduled(self, max_epochs: int, offset: int) -> list[int]:
+    def scheduled(self, max_epochs: int, offset: int) -> range:
         """The epochs after which a run of `max_epochs` epochs is evaluated, ascending."""
-        return [e for e in range(1, max_epochs + 1) if self.evaluates_after(e, offset)]
+        first = offset % self.eval_every or self.eval_every
+        return range(first, max_epochs + 1, self.eval_every)
 
     def closed_violations(self, configuration: Mapping[str, Any]) -> list[str]:
         """What the closed division does not allow in `configuration`, in plain words.

@@ -41,6 +41,23 @@ def write_durably(path: Path, data: bytes | Iterable[bytes]) -> None:
     sync_folder(path.parent)
 
 
+def read_given(path: Path, most: int = 1 << 24) -> bytes:
+    """What a file holds that a user names. A FIFO that nobody writes to is empty, not waited for.
+
+    Raises OSError, and ValueError for more than `most` bytes, which are not read.
+    """
+
+    def opened(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NONBLOCK)
+
+    with open(path, "rb", opener=opened) as file:
+        os.set_blocking(file.fileno(), True)
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"it holds more than {most:,} bytes")
+    return data
+
+
 def write_output(path: Path, data: bytes) -> None:
     """Write a file that a user names: whole or not at all, and through links; a pipe or a device
     is written to and stays what it is.

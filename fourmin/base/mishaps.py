@@ -55,6 +55,8 @@ def explained(error: BaseException) -> FourminError:
         )
     if isinstance(error, OSError):
         return _of_the_system(error)
+    if "Symlink loop" in str(error):  # pathlib's, before Python 3.13
+        return FourminError("a link leads to itself", str(error), "name another path")
     if isinstance(error, MemoryError) or "start new thread" in str(error):
         return FourminError("there is too little memory", str(error), _LESS)
     if isinstance(error, ImportError):

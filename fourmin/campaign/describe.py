@@ -39,9 +39,9 @@ def batch_arithmetic(prepared: Prepared) -> dict[str, Any]:
         "images_dropped_per_epoch": samples - steps * configuration.global_batch_size,
         "max_epochs": configuration.max_epochs,
         "max_steps": sum(phase["epochs"] * phase["steps_per_epoch"] for phase in phases),
-        "evaluations_after_epochs": prepared.benchmark.scheduled(
-            configuration.max_epochs, configuration.eval_offset
-        ),
+        "evaluations_after_epochs": [
+            *prepared.benchmark.scheduled(configuration.max_epochs, configuration.eval_offset)
+        ],
         **({"phases": phases} if len(phases) > 1 else {}),
     }
 

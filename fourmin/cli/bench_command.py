@@ -140,7 +140,9 @@ def data(
             "epoch that is not timed.",
         ),
     ] = "0",
-    seconds: Annotated[float, typer.Option(min=0.01, help="Length of a window.")] = 2.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.01, callback=options.finite, help="Length of a window.")
+    ] = 2.0,
     repeats: Annotated[int, typer.Option(min=1, help="Windows of each measurement.")] = 3,
     as_json: options.Json = False,
 ) -> None:
@@ -175,7 +177,10 @@ def allreduce(
     iterations: Annotated[int, typer.Option(help="Samples of each size and algorithm.")] = 20,
     seconds: Annotated[
         float,
-        typer.Option(help="Fewer samples where a size would last longer; each is measured twice."),
+        typer.Option(
+            callback=options.finite,
+            help="Fewer samples where a size would last longer; each is measured twice.",
+        ),
     ] = 20.0,
     procs: Annotated[int, typer.Option(help="Processes; 0: one for each GPU or core.")] = 0,
     group_size: Annotated[
@@ -257,9 +262,14 @@ def ab(
         typer.Option(metavar="PATH", help="Interpreter of both; given twice, A's and then B's."),
     ] = None,
     margin: Annotated[
-        float, typer.Option(min=0.01, metavar="PERCENT", help="What may count as equal.")
+        float,
+        typer.Option(
+            min=0.01, metavar="PERCENT", callback=options.finite, help="What may count as equal."
+        ),
     ] = 5.0,
-    minutes: Annotated[float, typer.Option(min=0, help="Start no pair after so long.")] = 60.0,
+    minutes: Annotated[
+        float, typer.Option(min=0, callback=options.finite, help="Start no pair after so long.")
+    ] = 60.0,
     as_json: options.Json = False,
 ) -> None:
     """Measure two environments, presets or settings in turns: is B slower, faster, or equivalent?

@@ -19,9 +19,10 @@ from typing import Any
 import typer
 
 from fourmin.base.errors import FourminError, list_names
-from fourmin.base.files import user_folder
+from fourmin.base.files import read_given, user_folder
 from fourmin.base.mishaps import told
 from fourmin.base.toml import tomllib
+from fourmin.base.values import listed
 from fourmin.recipe.configuration import FIELDS
 from fourmin.recipe.settings import as_text, from_text, nearest
 
@@ -31,6 +32,7 @@ USER_KEYS = {"submitter": str, "system": str}
 NOT_IN_FILES = {"ctx", "config", "resume", "registered", "base", "campaign_file", "dry_run",
                 "plan_format", "json_lines", "quiet", "help", "settings", "return"}  # fmt: skip
 """Parameters of `fourmin run` that no file stands for: which campaign, and how it is told."""
+_MALFORMED = (OSError, ValueError, RecursionError)
 _WANTED = {
     str: "a text",
     int: "a whole number",
@@ -46,13 +48,13 @@ def read_options(path: Path, keys: Mapping[str, type]) -> dict[str, Any]:
     Raises FourminError, with the line, for what is no TOML, for an unknown key, or a value of
     another type or unit.
     """
-    with told(f"cannot read the configuration {path}", kind=(OSError, ValueError)):
-        text = path.read_text()
+    with told(f"cannot read the configuration {path}", kind=_MALFORMED):
+        text = read_given(path).decode()
         document: dict[str, Any] = tomllib.loads(text)
     for name, value in document.items():
         _require_known(name, keys, path, text)
         kind = keys[name]
-        texts = all(isinstance(one, str) for one in value) if kind is list else True
+        texts = kind is not list or all(isinstance(one, str) for one in listed(value))
         if type(value) is not kind or not texts:
             place = _place(path, text, name)
             raise FourminError(f"{place}: {name} = {value!r} is not {_WANTED[kind]}")

@@ -11,6 +11,7 @@ from fourmin.base.errors import FourminError
 from fourmin.cli import options
 from fourmin.cli.config_file import field_options
 from fourmin.estimate.profile import DEFAULT_PROFILE
+from fourmin.recipe.phases import MOST_EPOCHS
 
 if TYPE_CHECKING:
     from fourmin.estimate.profile import Profile
@@ -45,7 +46,11 @@ def estimate(
     settings: options.Settings = None,
     images_per_second: Annotated[
         float | None,
-        typer.Option(min=0.001, help="What one worker does alone, at this run's images a pass."),
+        typer.Option(
+            min=0.001,
+            callback=options.finite,
+            help="What one worker does alone, at this run's images a pass.",
+        ),
     ] = None,
     step_report: Annotated[
         Path | None,
@@ -57,7 +62,11 @@ def estimate(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(min=1, help="Epochs to train; default: the reference convergence point's."),
+        typer.Option(
+            min=1,
+            max=MOST_EPOCHS,
+            help="Epochs to train; default: the reference convergence point's.",
+        ),
     ] = None,
     output: Annotated[
         Path | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -48,6 +49,21 @@ def one_of(*known: str, **how: Any) -> Any:
 
     shown: dict[str, Any] = {"metavar": "|".join(known), "autocompletion": _beginning(known)}
     return typer.Option(*how.pop("names", ()), **shown | {"parser": parse} | how)
+
+
+def finite(value: float | None) -> float | None:
+    """The callback of an option with a number; `min` and `max` let nan pass."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no finite number")
+    return value
+
+
+def _key(path: Path | None) -> Path | None:
+    """Refuse what is no key before anything is written: ssh-keygen would wait for a FIFO."""
+    if path is not None and not path.is_file():
+        step = "name a private key, or the .pub of one in the agent"
+        raise FourminError(f"no signing key {path}", "there is no such file", step)
+    return path
 
 
 def _beginning(known: Iterable[str]) -> Callable[[str], list[str]]:
@@ -111,6 +127,7 @@ SigningKey = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
+        callback=_key,
         help="Sign with this SSH key: a private one, or the .pub of one in the agent.",
     ),
 ]

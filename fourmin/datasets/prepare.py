@@ -192,8 +192,10 @@ def _pieces_of_tree(manifest: Manifest) -> Iterator[Shard]:
 
 
 def _refuse_dest(sources: Sequence[Path], dest: Path, tree: bool) -> None:
-    """Raise FourminError where `dest` holds something else, or sources are shards of fourmin."""
+    """Raise FourminError where `dest` holds something else, or a source is not there or shards."""
     for source in sources:
+        if not source.exists():
+            raise FourminError(f"cannot find {source}", "there is no such file", "name one that is")
         if (source / INDEX_NAME).exists():
             raise FourminError(
                 f"{source} holds shards of fourmin",

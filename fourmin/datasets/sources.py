@@ -77,8 +77,6 @@ def look_into(paths: Sequence[Path]) -> Sources:
     for path in paths:
         if path.is_dir():
             _walk(path, found)
-        elif not path.exists():
-            raise FourminError(f"cannot find {path}", "there is no such file", "name one that is")
         elif not _take_file(path, (), _hint((path.name,)), found):
             raise FourminError(
                 f"{path} is no form of a dataset that is known here",

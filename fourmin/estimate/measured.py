@@ -10,6 +10,7 @@ from typing import Any
 
 from fourmin.base.canonical import loads_strict
 from fourmin.base.errors import FourminError
+from fourmin.base.files import read_given
 from fourmin.base.mishaps import told
 from fourmin.estimate.compute import RECOMPUTE
 from fourmin.estimate.profile import Compute, Profile
@@ -46,11 +47,11 @@ def with_step_report(profile: Profile, configuration: Configuration, path: Path)
             Compute(
                 configuration.model,
                 configuration.precision,
-                int(row["batch_size"]),
-                float(row["images_per_second"]),
+                int(_measured(row["batch_size"], 1)),
+                _measured(row["images_per_second"]),
                 f"measured: {path.name}, {report['hardware']}",
                 step=RECOMPUTE if configuration.recompute else "",
-                image_size=int(report["image_size"]),
+                image_size=int(_measured(report["image_size"], 1)),
             )
             for row in report["results"]
             if row["peer"] == peer and row["images_per_second"]
@@ -76,9 +77,9 @@ def with_data_report(profile: Profile, configuration: Configuration, path: Path)
     with _report(path, DATA_SCHEMA, "data") as report:
         rows = {(row["stage"], row["loader"]): row for row in report["results"]}
         read, pipeline = rows["read", None], rows["pipeline", configuration.loader]
-        bandwidth = 1e6 * float(read["megabytes_per_second"])
-        image_bytes = bandwidth / float(read["images_per_second"])
-        rate = float(pipeline["images_per_second"])
+        bandwidth = 1e6 * _measured(read["megabytes_per_second"])
+        image_bytes = bandwidth / _measured(read["images_per_second"])
+        rate = _measured(pipeline["images_per_second"])
         source = f"measured: {path.name}, {report['hardware']}"
     return replace(
         profile,
@@ -89,12 +90,19 @@ def with_data_report(profile: Profile, configuration: Configuration, path: Path)
     )
 
 
+def _measured(value: Any, least: float = 1e-3) -> float:
+    """A rate or a size that can have been measured. Raises TypeError or ValueError for another."""
+    if not least <= float(value) <= 1e15:
+        raise ValueError(f"{value} was never measured")
+    return float(value)
+
+
 @contextmanager
 def _report(path: Path, schema: str, command: str) -> Iterator[Any]:
     """A microbenchmark's JSON. Raises FourminError for another file, and for what is not in it."""
     try:
         with told(f"cannot read {path}"):
-            report: Any = loads_strict(path.read_bytes())
+            report: Any = loads_strict(read_given(path))
         if report["schema"] != schema:
             raise ValueError(f"its schema is {report['schema']!r}")
         yield report

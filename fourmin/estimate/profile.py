@@ -193,7 +193,7 @@ def load_profile(name_or_file: str) -> Profile:
                 "it is neither a known name nor a file",
                 f"known: {list_names(profile_names())}; or write one as docs/estimate.md shows",
             )
-    with told(f"cannot read the system profile {path}", kind=(OSError, ValueError)):
+    with told(f"cannot read the system profile {path}", kind=(OSError, ValueError, RecursionError)):
         data = path.read_bytes()
         if len(data) > _MOST_BYTES:
             raise ValueError("it is larger than a profile can be")

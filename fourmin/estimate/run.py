@@ -240,7 +240,7 @@ def _stretches(
     firsts |= set(range(2, configuration.density_warmup_epochs + 2))
     begun = [(first, _in_epoch(configuration, first)) for first in sorted(firsts) if first <= until]
     ends = [*(first for first, _ in begun[1:]), until + 1]
-    evaluated = benchmark.scheduled(until, configuration.eval_offset)
+    offset = configuration.eval_offset
     for (first, own), end in zip(begun, ends, strict=True):
         steps = own.steps_per_epoch(benchmark.train_samples)
         if steps == 0:
@@ -254,7 +254,8 @@ def _stretches(
             configuration=own,
             step=step,
             steps_per_epoch=steps,
-            evaluations=sum(first <= epoch < end for epoch in evaluated),
+            evaluations=len(benchmark.scheduled(end - 1, offset))
+            - len(benchmark.scheduled(first - 1, offset)),
             evaluation_seconds=evaluation_seconds(step, benchmark.eval_samples),
             feed=feed(step, own.nodes, str(benchmark.dataset["name"]), profile),
         )

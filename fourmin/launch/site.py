@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from fourmin.base.errors import FourminError, list_names
-from fourmin.base.files import user_folder
+from fourmin.base.files import read_given, user_folder
 from fourmin.base.toml import tomllib
 from fourmin.launch.registry import LAUNCHERS, imported, kind_of
 
@@ -83,12 +83,12 @@ def load_site(file: Path | None) -> Site:
     except FourminError:  # without a home folder there is none of the user's own
         return Site()
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_given(path).decode())
     except FileNotFoundError:
         if named is None:
             return Site()
         raise FourminError(f"no site file {path}", next_step="see docs/hpc.md") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise FourminError(f"the site file {path} cannot be read", str(error)) from None
     return parse_site(data, str(path))
 

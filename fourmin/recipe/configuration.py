@@ -22,7 +22,7 @@ from fourmin.recipe.combinations import check_combinations
 from fourmin.recipe.fields import AUTO, Field, fields_of, later
 from fourmin.recipe.machine import resolved, usual_decoder
 from fourmin.recipe.optimizers import OPTIMIZERS
-from fourmin.recipe.phases import in_epoch, parse_points, stretches
+from fourmin.recipe.phases import MOST_EPOCHS, in_epoch, parse_points, stretches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,13 @@ class Configuration(AlgorithmFields):
         float, Field("Share of each label that goes to all classes alike.", minimum=0, maximum=1)
     ] = 0.0
     max_epochs: Annotated[
-        int, Field("After how many a run ends without the target.", unit="epochs", minimum=1)
+        int,
+        Field(
+            "After how many a run ends without the target.",
+            unit="epochs",
+            minimum=1,
+            maximum=MOST_EPOCHS,
+        ),
     ]
 
     # Model.

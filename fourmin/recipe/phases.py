@@ -24,6 +24,9 @@ VARIED = (
 )  # fmt: skip
 """Fields of the configuration that a phase may change."""
 
+MOST_EPOCHS = 1_000_000
+"""The schedule of more is not worked out; phases begin after fewer."""
+
 Phase = tuple[int, dict[str, Any]]
 """Epochs that are over when it begins, and the fields that change."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from fourmin.base.errors import FourminError, list_names
 from fourmin.base.values import SIZE_UNITS, parse_size
 from fourmin.recipe.configuration import FIELDS, Configuration
+from fourmin.recipe.fields import is_auto
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
@@ -61,7 +62,8 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
 def requested_changes(options: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
     """The fields that a command's own options (None: not given) and its `--set` options change.
 
-    Raises FourminError as `parse_settings` does, and for a field that is given both ways.
+    Raises FourminError as `parse_settings` does, for a field that is given both ways, and for a
+    value out of its field's bounds: nothing may be worked out from that.
     """
     given = {
         name: from_text(name, value) if isinstance(value, str) else value
@@ -72,7 +74,11 @@ def requested_changes(options: Mapping[str, Any], settings: Sequence[str]) -> di
     twice = sorted(set(given) & set(changes))
     if twice:
         raise FourminError(f"{twice[0]} is given by an option and by --set: which one?")
-    return given | changes
+    changes = given | changes
+    for name, value in changes.items():
+        if not is_auto(value):
+            FIELDS[name].check(value)
+    return changes
 
 
 def keep_statistics(

@@ -16,6 +16,7 @@ from typing import Any
 
 from fourmin.base.canonical import loads_strict
 from fourmin.base.errors import FourminError
+from fourmin.base.files import read_given
 from fourmin.base.mishaps import told
 from fourmin.recipe.allreduces import (
     CANDIDATES,
@@ -135,7 +136,7 @@ def load_tuning(path: Path) -> Tuning:
     Raises FourminError when it cannot be read or is something else.
     """
     with told(f"{path} is not JSON", _MEASURE, ValueError), told(f"cannot read {path}"):
-        content: Any = loads_strict(path.read_bytes())
+        content: Any = loads_strict(read_given(path))
     try:
         tuning = Tuning(
             entries=tuple(str(entry) for entry in content["tuning"]),

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError
+from fourmin.base.files import read_given
 from fourmin.base.mishaps import told
 from fourmin.base.toml import tomllib
 
@@ -53,12 +54,9 @@ def price_of(prices: Sequence[Price], submitter: str, system: str) -> Price | No
 
 def load_prices(path: Path) -> tuple[Price, ...]:
     """The prices in a TOML file. Raises FourminError that says what is wrong with it."""
-    malformed = (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError)
+    malformed = (ValueError, RecursionError)
     with told(f"{path} is no price file", _EXAMPLE, malformed), told(f"cannot read {path}"):
-        data = path.read_bytes()[: MOST_BYTES + 1]
-        if len(data) > MOST_BYTES:
-            raise FourminError(f"{path} is too large for a price file", next_step=_EXAMPLE)
-        content = tomllib.loads(data.decode())
+        content = tomllib.loads(read_given(path, MOST_BYTES).decode())
     tables = content.get("price")
     if not isinstance(tables, list) or not tables or set(content) != {"price"}:
         raise FourminError(f"{path} is no price file", "it needs [[price]] tables", _EXAMPLE)

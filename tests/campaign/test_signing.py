@@ -67,7 +67,7 @@ def test_a_plan_is_signed_when_it_is_registered(submissions: Path) -> None:
     # And its end, when it is given up.
     with pytest.raises(FourminError, match="lab signs"):
         run("abandon", folder)
-    with pytest.raises(FourminError, match="did not sign"):
+    with pytest.raises(FourminError, match="no signing key"):
         run("abandon", folder, "--signing-key", folder / "none")
     assert not Campaign(folder).closed
     run("abandon", folder, "--signing-key", make_key("lab").with_suffix(".pub"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from campaign_factory import make_campaign
 from typer.testing import CliRunner, Result
 
 from fourmin.base.errors import FourminError
+from fourmin.base.mishaps import explained
 from fourmin.cli.main import app
 from fourmin.recipe.tuning import fastest_table, shown_faster
 
@@ -28,10 +31,17 @@ def ask(*arguments: object) -> Result:
         ("run --dry-run --precision fp17", "precision='fp17' is not known", "near: fp16"),
         ("run --dry-run --fusion-threshold 4MB", "size '4MB' makes no sense", ""),
         ("run --dry-run --set decoded_cache=1KiB", "decoded_cache=0.0009765625 is not", ""),
+        (
+            "run --dry-run --set gradient_accumulation_steps=0",
+            "gradient_accumulation_steps must",
+            "",
+        ),
+        (f"estimate --preset digits --set max_epochs={2**53 - 1}", "max_epochs must be at", ""),
         ("run --dry-run --practice --runs 0", "--runs 0: a campaign has at least one run", ""),
         ("run --dry-run --data-dir nowhere", "no folder nowhere", ""),
         ("run --dry-run --preset tiny-imagenet --practice", "benchmark tiny-imagenet needs", "no"),
         ("run --dry-run --nodes 4 --launcher local", "4 nodes need a launcher", "launcher local"),
+        ("abandon nothing --signing-key /dev/zero", "no signing key /dev/zero", "there is no"),
         ("run --format toml", "--format is for --dry-run", ""),
         ("estimate", "which preset?", ""),
         (
@@ -62,12 +72,70 @@ def test_a_mistake_is_named_with_what_is_near(
         ("run --launcher slrum", "'--launcher': 'slrum' is not known; near: slurm; known: auto,"),
         ("bench step --device gpu", "'--device': 'gpu' is not known"),
         ("run --dry-run --format tml", "'--format': 'tml' is not known; near: toml"),
+        ("estimate --images-per-second inf", "'--images-per-second': "),
+        ("estimate --images-per-second nan", "'--images-per-second': "),
+        (f"estimate --epochs {10**30}", "'--epochs': "),
+        ("bench data --seconds inf", "'--seconds': inf is no finite number"),
+        ("bench allreduce --seconds nan", "'--seconds': nan is no finite number"),
+        ("bench ab --margin nan", "'--margin': "),
+        ("bench ab --minutes inf", "'--minutes': inf is no finite number"),
     ],
 )
 def test_a_value_that_is_none_is_named_with_its_option(arguments: str, told: str) -> None:
     result = CliRunner().invoke(app, arguments.split(), env={"COLUMNS": "200"})
     assert result.exit_code == 2
     assert told in result.output
+
+
+def test_a_link_to_itself_is_told_as_that(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises((RuntimeError, OSError)) as raised:
+        CliRunner().invoke(app, ["report", str(tmp_path / "loop")], catch_exceptions=False)
+    assert explained(raised.value).exit_code == 2
+
+
+def test_a_number_for_a_list_of_texts_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("timeouts = 0.5")
+    with pytest.raises(FourminError, match="is not a list of texts"):
+        ask("run", "--dry-run", "--config", tmp_path / "run.toml")
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"images_per_second": 5e-324}])
+def test_a_report_of_what_cannot_be_measured_is_none(
+    wrong: dict[str, float], tmp_path: Path
+) -> None:
+    row = {"peer": "fast", "batch_size": 256, "images_per_second": 1e3, **wrong}
+    report = {"schema": "fourmin-bench-step-1", "model": "resnet50", "precision": "fp16",
+              "hardware": "a GPU", "image_size": 224, "results": [row]}  # fmt: skip
+    (tmp_path / "step.json").write_text(json.dumps(report))
+    with pytest.raises(FourminError, match="was never measured"):
+        ask("estimate", "--preset", "resnet50-256", "--step-report", tmp_path / "step.json")
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("what", ["fifo", "deep", "/dev/zero"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "run --dry-run --config",
+        "run --dry-run --tuning",
+        "run --dry-run --site",
+        "estimate --preset resnet50-256 --system-profile",
+        "estimate --preset resnet50-256 --step-report",
+        "estimate --preset resnet50-256 --data-report",
+        "report --price",
+    ],
+)
+def test_a_file_without_end_is_refused(arguments: str, what: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "deep").write_text("a = " + 100_000 * "[")
+    if what == "fifo" and arguments.endswith(("--config", "--site")):
+        assert ask(*arguments.split(), tmp_path / what).exit_code == 0  # TOML may be empty
+        return
+    with pytest.raises(FourminError) as refused:
+        ask(*arguments.split(), tmp_path / what)
+    assert what in refused.value.what
+    assert refused.value.exit_code == 2
 
 
 @pytest.mark.parametrize("size", ["65536", "64KiB", "64 kib"])

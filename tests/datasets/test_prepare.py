@@ -310,6 +310,8 @@ def test_what_is_wrong_is_said_with_what_why_and_next(wrong, tmp_path):
     assert caught.value.next_step
     for part in WRONG[wrong]:
         assert part in str(caught.value)
+    if wrong is nothing_there:
+        assert not (tmp_path / "out").exists()
     assert len(str(caught.value)) < 1500
     assert not (tmp_path / "out" / MANIFEST_NAME).exists()
 

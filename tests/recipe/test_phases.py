@@ -216,6 +216,17 @@ def test_a_configuration_with_phases_that_are_none_is_none() -> None:
             Configuration.from_json(good | wrong)
 
 
+@pytest.mark.timeout(20)
+def test_many_phases_are_soon_worked_out() -> None:
+    """Somebody else's plan may hold as many as have room in it."""
+    phases = [f"{after}:image_size={8 + after % 2}" for after in range(1, 20_001)]
+    many = Configuration.from_json(config().to_json() | {"phases": phases})
+    found = many.stretches()
+    assert [first for first, _ in found] == [*range(1, 20_002)]
+    assert found[777][1] == many.at(778)
+    assert steps_through(many, SAMPLES, 777) == 777 * many.steps_per_epoch(SAMPLES)
+
+
 def test_rules_count_for_themselves_and_come_to_the_same() -> None:
     one = growing(128)
     schedule = LearningRateSchedule.over(one, SAMPLES)
