@@ -192,7 +192,7 @@ class Configuration(AlgorithmFields):
         float, later("DGC: share of gradients that is sent.", above=0, maximum=1)
     ] = 1.0
     density_warmup_epochs: Annotated[
-        int, later("DGC: in which that share falls.", unit="epochs", minimum=0)
+        int, later("DGC: in which that share falls.", unit="epochs", minimum=0, maximum=1000)
     ] = 0
     gradient_clip: Annotated[
         float, later("DGC: a weight's gradient is clipped to this norm; 0: never.", minimum=0)
