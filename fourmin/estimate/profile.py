@@ -53,7 +53,6 @@ A profile is a TOML file, one of those beside this module or the user's own:
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +71,12 @@ Kind = tuple[str, Callable[[Any], bool]]
 """What belongs at a key, in words, and whether a value is that."""
 _TEXT: Kind = ("a text", lambda value: isinstance(value, str) and bool(value.strip()))
 _NUMBER: Kind = (
-    "a number greater than 0",
-    lambda value: type(value) in (int, float) and 0 < value <= sys.float_info.max,
+    "a number from 1e-12 to 1e18",
+    lambda value: type(value) in (int, float) and 1e-12 <= value <= 1e18,
+)
+_COUNT: Kind = (
+    "a whole number from 1 to a million",
+    lambda value: type(value) is int and 1 <= value <= 10**6,
 )
 _TABLE: Kind = ("a table", lambda value: isinstance(value, dict))
 _LINK: Kind = ("nvlink or pcie", lambda value: value in ("nvlink", "pcie"))
@@ -107,7 +110,7 @@ _OF_SOFTWARE = ("round", "call")
 _OPTIONAL = ("capability", "nccl_algorithms", "adapters", "step", *_RATES)
 _WHOLE = {
     "title": _TEXT,
-    "workers_per_node": _NUMBER,
+    "workers_per_node": _COUNT,
     "capability": _CAPABILITY,
     "nccl_algorithms": _ALGORITHMS,
     "inside": _TABLE,
@@ -116,10 +119,11 @@ _WHOLE = {
     **dict.fromkeys(_RATES, _TABLE),
 }
 _INSIDE = {"kind": _LINK, "bytes_per_second": _NUMBER, "source": _TEXT}
-_BETWEEN = {"bytes_per_second": _NUMBER, "adapters": _NUMBER, "source": _TEXT}
+_BETWEEN = {"bytes_per_second": _NUMBER, "adapters": _COUNT, "source": _TEXT}
 _OF_COMPUTE = {
     **dict.fromkeys(("model", "precision", "step", "source"), _TEXT),
-    **dict.fromkeys(("batch", "images_per_second"), _NUMBER),
+    "batch": _COUNT,
+    "images_per_second": _NUMBER,
 }
 
 
@@ -223,7 +227,7 @@ def _profile(name: str, path: Path, content: Mapping[str, Any]) -> Profile:
     return Profile(
         name=name,
         title=content["title"],
-        workers_per_node=int(content["workers_per_node"]),
+        workers_per_node=content["workers_per_node"],
         inside_kind=inside["kind"],
         inside_bandwidth=float(inside["bytes_per_second"]),
         between_bandwidth=float(between["bytes_per_second"]),
@@ -231,7 +235,7 @@ def _profile(name: str, path: Path, content: Mapping[str, Any]) -> Profile:
             Compute(
                 row["model"],
                 row["precision"],
-                int(row["batch"]),
+                row["batch"],
                 float(row["images_per_second"]),
                 row["source"],
                 row.get("step", ""),
@@ -239,7 +243,7 @@ def _profile(name: str, path: Path, content: Mapping[str, Any]) -> Profile:
             for row in content["compute"]
         ),
         sources=tuple(sources.items()),
-        adapters=int(between.get("adapters", 1)),
+        adapters=between.get("adapters", 1),
         nccl_algorithms=tuple(content.get("nccl_algorithms", NCCL_ALGORITHMS)),
         capabilities=(content["capability"],) if "capability" in content else (),
         **rates,

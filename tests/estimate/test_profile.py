@@ -97,6 +97,7 @@ def test_optional_numbers_are_taken_with_their_sources(tmp_path: Path) -> None:
         ("bytes_per_second = 50e9", "bytes_per_second = inf", "between.bytes_per_second"),
         ("bytes_per_second = 50e9", "bytes_per_second = true", "between.bytes_per_second"),
         ("batch = 256", f"batch = {10**400}", "compute 1.batch"),
+        ("batch = 256", "batch = 0.5", "compute 1.batch"),
         ("bytes_per_second = 50e9", "bandwidth = 50e9", "between.bandwidth"),
         ('title = "mine"', "title = 3", "title"),
         ("batch = 256", "", "compute 1.batch"),
