@@ -9,4 +9,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["tomllib"]
+__all__ = ["MALFORMED", "tomllib"]
+
+MALFORMED = (ValueError, RecursionError)
+"""What bytes raise that are no TOML: no text, no such form, or nested without end."""

@@ -21,7 +21,7 @@ import typer
 from fourmin.base.errors import FourminError, list_names
 from fourmin.base.files import read_given, user_folder
 from fourmin.base.mishaps import told
-from fourmin.base.toml import tomllib
+from fourmin.base.toml import MALFORMED, tomllib
 from fourmin.base.values import listed
 from fourmin.recipe.configuration import FIELDS
 from fourmin.recipe.settings import as_text, from_text, nearest
@@ -32,7 +32,6 @@ USER_KEYS = {"submitter": str, "system": str}
 NOT_IN_FILES = {"ctx", "config", "resume", "registered", "base", "campaign_file", "dry_run",
                 "plan_format", "json_lines", "quiet", "help", "settings", "return"}  # fmt: skip
 """Parameters of `fourmin run` that no file stands for: which campaign, and how it is told."""
-_MALFORMED = (OSError, ValueError, RecursionError)
 _WANTED = {
     str: "a text",
     int: "a whole number",
@@ -48,7 +47,7 @@ def read_options(path: Path, keys: Mapping[str, type]) -> dict[str, Any]:
     Raises FourminError, with the line, for what is no TOML, for an unknown key, or a value of
     another type or unit.
     """
-    with told(f"cannot read the configuration {path}", kind=_MALFORMED):
+    with told(f"cannot read the configuration {path}", kind=(OSError, *MALFORMED)):
         text = read_given(path).decode()
         document: dict[str, Any] = tomllib.loads(text)
     for name, value in document.items():

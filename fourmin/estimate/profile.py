@@ -59,8 +59,9 @@ from pathlib import Path
 from typing import Any
 
 from fourmin.base.errors import FourminError, list_names
+from fourmin.base.files import read_given
 from fourmin.base.mishaps import told
-from fourmin.base.toml import tomllib
+from fourmin.base.toml import MALFORMED, tomllib
 
 DEFAULT_PROFILE = "dgx-h100"
 NCCL_ALGORITHMS = ("ring", "tree")
@@ -197,11 +198,8 @@ def load_profile(name_or_file: str) -> Profile:
                 "it is neither a known name nor a file",
                 f"known: {list_names(profile_names())}; or write one as docs/estimate.md shows",
             )
-    with told(f"cannot read the system profile {path}", kind=(OSError, ValueError, RecursionError)):
-        data = path.read_bytes()
-        if len(data) > _MOST_BYTES:
-            raise ValueError("it is larger than a profile can be")
-        content = tomllib.loads(data.decode("utf-8"))
+    with told(f"cannot read the system profile {path}", kind=(OSError, *MALFORMED)):
+        content = tomllib.loads(read_given(path, _MOST_BYTES).decode())
     return _profile(name, path, content)
 
 

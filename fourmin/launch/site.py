@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from fourmin.base.errors import FourminError, list_names
 from fourmin.base.files import read_given, user_folder
-from fourmin.base.toml import tomllib
+from fourmin.base.toml import MALFORMED, tomllib
 from fourmin.launch.registry import LAUNCHERS, imported, kind_of
 
 SITE_VARIABLE = "FOURMIN_SITE"
@@ -88,7 +88,7 @@ def load_site(file: Path | None) -> Site:
         if named is None:
             return Site()
         raise FourminError(f"no site file {path}", next_step="see docs/hpc.md") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, *MALFORMED) as error:
         raise FourminError(f"the site file {path} cannot be read", str(error)) from None
     return parse_site(data, str(path))
 

@@ -16,7 +16,7 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.base.files import read_given
 from fourmin.base.mishaps import told
-from fourmin.base.toml import tomllib
+from fourmin.base.toml import MALFORMED, tomllib
 
 MOST_BYTES = 1 << 20
 _FIELDS = ("system", "submitter", "per_hour", "currency", "source", "date")
@@ -54,8 +54,7 @@ def price_of(prices: Sequence[Price], submitter: str, system: str) -> Price | No
 
 def load_prices(path: Path) -> tuple[Price, ...]:
     """The prices in a TOML file. Raises FourminError that says what is wrong with it."""
-    malformed = (ValueError, RecursionError)
-    with told(f"{path} is no price file", _EXAMPLE, malformed), told(f"cannot read {path}"):
+    with told(f"{path} is no price file", _EXAMPLE, MALFORMED), told(f"cannot read {path}"):
         content = tomllib.loads(read_given(path, MOST_BYTES).decode())
     tables = content.get("price")
     if not isinstance(tables, list) or not tables or set(content) != {"price"}:

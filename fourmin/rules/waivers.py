@@ -21,7 +21,7 @@ from typing import Any
 from fourmin.base.errors import FourminError
 from fourmin.base.files import rulesets_folder
 from fourmin.base.mishaps import told
-from fourmin.base.toml import tomllib
+from fourmin.base.toml import MALFORMED, tomllib
 from fourmin.rules.rule import ERROR, Finding
 from fourmin.rules.verdict import owner_of
 
@@ -62,8 +62,7 @@ def load_waivers(path: Path | None = None) -> tuple[Waiver, ...]:
 def parse_waivers(data: bytes, name: str) -> tuple[Waiver, ...]:
     """The waivers in `data`; `name` is for the error. Raises FourminError as `load_waivers`."""
     step = "see the head of fourmin.rules.waivers"
-    # TOMLDecodeError and UnicodeDecodeError are such.
-    with told(f"{name} is not a list of waivers", step, ValueError):
+    with told(f"{name} is not a list of waivers", step, MALFORMED):
         content = tomllib.loads(data.decode("utf-8"))
         if set(content) - {"waiver"} or not isinstance(content.get("waiver", []), list):
             raise ValueError("only [[waiver]] tables belong into it")

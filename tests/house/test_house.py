@@ -16,7 +16,7 @@ from floors import FLOORS
 PACKAGE = Path(__file__).resolve().parents[2] / "fourmin"
 
 LONGEST_MODULE = 400
-MOST_CODE_LINES = 37_448
+MOST_CODE_LINES = 37_445
 
 
 @dataclass(frozen=True)

@@ -124,8 +124,9 @@ def test_a_file_that_is_not_as_it_should_be(text: str) -> None:
 
 
 def test_bytes_that_are_no_text() -> None:
-    with pytest.raises(FourminError):
-        parse_waivers(b"\xff", "w")
+    for data in (b"\xff", b"waiver = " + b"[" * 100_000):
+        with pytest.raises(FourminError, match="not a list of waivers"):
+            parse_waivers(data, "w")
     assert parse_waivers(b"", "w") == ()
 
 
