@@ -142,12 +142,12 @@ def carry_out(run: Run, options: argparse.Namespace) -> dict[str, Any]:
         (log,) = event_logs(campaign)
         timeline = Timeline(read_log(log))
         target = load_ruleset().benchmark(load_preset(options.preset).benchmark).quality_target
-        told = timeline.all(keys.STALENESS)
+        told, curve = timeline.all(keys.STALENESS), accuracies(log)
         return {
-            "epochs": epochs_to(target, log),
+            "epochs": epochs_to(target, curve),
             "seconds": (timeline.all(keys.RUN_STOP)[-1].time_ms
                         - timeline.all(keys.RUN_START)[0].time_ms) / 1000,
-            "accuracy": dict(accuracies(log)),
+            "accuracy": dict(curve),
             "staleness": told[-1].value if told else None,
             "ended": abort_reason(log),
             "machine": machine_of(log),

@@ -80,9 +80,9 @@ def accuracies(log: Path) -> list[tuple[int, float]]:
     ]
 
 
-def epochs_to(target: float, log: Path) -> int | None:
-    """Epochs after which the run of an event log first reached `target`; None if it never did."""
-    return next((epoch for epoch, accuracy in accuracies(log) if accuracy >= target), None)
+def epochs_to(target: float, curve: Sequence[tuple[int, float]]) -> int | None:
+    """Epochs after which a run of these `accuracies` first reached `target`; None if it never did."""
+    return next((epoch for epoch, accuracy in curve if accuracy >= target), None)
 
 
 def abort_reason(log: Path) -> str:

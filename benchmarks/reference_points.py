@@ -93,7 +93,7 @@ def gathered(campaigns: Sequence[Path]) -> tuple[str, dict[str, Any], str]:
     whole = [log for log in logs if has_ended(log) and not was_interrupted(log)]
     target = load_ruleset().benchmark(plan["benchmark"]).quality_target
     curves = [accuracies(log) for log in whole]
-    epochs = [epochs_to(target, log) for log in whole]
+    epochs = [epochs_to(target, curve) for curve in curves]
     missed = [str(log.parent) for log, epoch in zip(whole, epochs, strict=True) if epoch is None]
     if missed or not whole:
         sys.exit(f"{', '.join(missed) or 'no run'} did not reach {target}: no reference point")
