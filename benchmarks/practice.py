@@ -81,7 +81,7 @@ def accuracies(log: Path) -> list[tuple[int, float]]:
 
 
 def epochs_to(target: float, curve: Sequence[tuple[int, float]]) -> int | None:
-    """Epochs after which a run of these `accuracies` first reached `target`; None if it never did."""
+    """Epochs after which a run of these `accuracies` first reached `target`; None if it never."""
     return next((epoch for epoch, accuracy in curve if accuracy >= target), None)
 
 
